@@ -25,6 +25,7 @@ from cachesvc.index.engine import (
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
+from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, Unavailable
 
@@ -59,6 +60,10 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     meter=meter,
                     own=own,
                     trust_keys=_trust_keys(settings),
+                    sender=Sender(
+                        private_addresses=settings.webhook_private_addresses,
+                        plain_http=settings.webhook_plain_http,
+                    ),
                     on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
                 )
             finally:

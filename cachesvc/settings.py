@@ -118,6 +118,11 @@ class Settings(BaseSettings):
     ``/metrics`` asks for no token: turn this on where it is kept inside."""
     web_page: bool = True
     """Serve the web page of operators at ``/ui``. It needs a login with a token."""
+    webhook_private_addresses: bool = False
+    """Send events of webhooks to loopback, link-local and private addresses too. Every administrator of a
+    namespace can name a receiver: turn this on where all of them may reach what the registry reaches."""
+    webhook_plain_http: bool = False
+    """Send events of webhooks by ``http://`` too. Whoever is on the way can then read them."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
     connections: int = Field(default=10_000, ge=1)

@@ -27,9 +27,11 @@ from . import (
     publisher_routes,
     read_routes,
     trust_routes,
+    webhook_routes,
     write_routes,
 )
 from .batching import Batches
+from .event_delivery import deliver_events
 from .metrics import Metrics
 from .upload_places import UploadPlaces
 
@@ -57,10 +59,12 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = UploadPlaces()
+        app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with app.state.resolves.running(read_routes.RESOLVES), app.state.long_resolves.running(1):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
+                group.start_soon(deliver_events, registry)
                 if gc_seconds is not None:
                     group.start_soon(_collect_regularly, registry, metrics, gc_seconds)
                 yield
@@ -88,6 +92,7 @@ def create_app(
     app.include_router(trust_routes.router)
     app.include_router(trust_routes.admin_router)
     app.include_router(publisher_routes.router)
+    app.include_router(webhook_routes.router)
     if web_page:
         from cachesvc.ui.routes import (
             ROUTERS,

@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from cachesvc import spans
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -19,6 +21,8 @@ MAX_BATCH = 8
 END_SECONDS = 5.0
 """Seconds that the end waits for a thread: a database that does not answer must not delay it."""
 
+_Question = tuple[Q, "asyncio.Future[A]", Any]
+"""Type of a question with the future of its answer, and the context of its request's span."""
 Answer = Callable[[Sequence[Q]], Sequence[A | Exception]]
 """Returns for each question its answer or its error. What it raises is the error of all of them."""
 
@@ -33,7 +37,7 @@ class Batches(Generic[Q, A]):
     def __init__(self, answer: Answer[Q, A]) -> None:
         self._answer = answer
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
+        self._waiting: dict[str, deque[_Question[Q, A]]] = {}
         self._tickets: SimpleQueue[bool] = SimpleQueue()  # true for each question, false to end a thread
 
     @contextmanager
@@ -56,21 +60,23 @@ class Batches(Generic[Q, A]):
         """Returns the answer to ``question`` of ``asker``, or raises its error."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         with self._lock:
-            self._waiting.setdefault(asker, deque()).append((question, future))
+            self._waiting.setdefault(asker, deque()).append((question, future, spans.current()))
         self._tickets.put(True)
         return await future
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while batch := self._next_batch():
-            questions, futures = zip(*batch, strict=True)
+            questions, futures, contexts = zip(*batch, strict=True)
             try:
-                answers = self._answer(questions)
+                # What a batch reads is in the trace of its first question.
+                with spans.within(contexts[0]):
+                    answers = self._answer(questions)
             except Exception as error:  # noqa: BLE001 - the callers get it
                 answers = [error] * len(batch)
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(_set_results, futures, answers)
 
-    def _next_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
+    def _next_batch(self) -> list[_Question[Q, A]]:
         """Waits for a question and takes the others that wait too; empty at the end."""
         taken = []
         ticket = self._tickets.get()
@@ -87,7 +93,7 @@ class Batches(Generic[Q, A]):
                 self._tickets.put(False)  # ends this thread after the batch
         return taken
 
-    def _next_question(self) -> tuple[Q, asyncio.Future[A]]:
+    def _next_question(self) -> _Question[Q, A]:
         """Takes the oldest question of the asker whose turn it is, and puts that asker last."""
         with self._lock:
             asker, questions = next(iter(self._waiting.items()))

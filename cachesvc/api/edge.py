@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from cachesvc import spans
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -66,6 +67,16 @@ class Edge:
         scope.setdefault("state", {})["request_id"] = request_id
         logs.request_id.set(request_id)
         response = _ResponseObserver(send, request_id)
+        with spans.request_span(scope["method"], scope["path"], headers) as span:
+            try:
+                await self._answer(scope, receive, response, headers)
+            finally:
+                route = getattr(scope.get("route"), "path", "")
+                spans.answered(span, scope["method"], route, response.status or 499, request_id)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, response: _ResponseObserver, headers: dict[bytes, str]
+    ) -> None:
         began = time.monotonic()
         try:
             if b"transfer-encoding" in headers and b"content-length" in headers:

@@ -89,6 +89,12 @@ def _sums(holdings: Holdings) -> Iterator[Metric]:
     yield tokens
     oldest = "Seconds since the oldest upload began that is under way; 0 if none is."
     yield _gauge("oldest_upload_seconds", oldest, holdings.oldest_upload_seconds)
+    waiting = f"Events of webhooks that their receivers have not got yet, {whole}"
+    yield _gauge("webhook_events_waiting", waiting, holdings.events_waiting)
+    age = "Seconds since the oldest of these events happened; 0 if none waits."
+    yield _gauge("webhook_oldest_event_seconds", age, holdings.oldest_event_seconds)
+    given_up = f"Events of webhooks that were given up in the last 30 days, {whole}"
+    yield _gauge("webhook_events_given_up", given_up, holdings.events_given_up)
     if holdings.disk is not None:
         disk = "Bytes {} the file system that holds the packs, on the machine of this process."
         yield _gauge("disk_free_bytes", disk.format("that can still be written to"), holdings.disk.free)

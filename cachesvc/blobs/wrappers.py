@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from cachesvc import spans
 from cachesvc_client.wire.errors import Unavailable
 
 from .store import BlobFacts, BlobStore, Unusable, clipped
@@ -182,7 +183,8 @@ class Metered:
         began = time.monotonic()
         failed = True
         try:
-            yield
+            with spans.span(f"blobs.{operation}"):
+                yield
             failed = False
         finally:
             with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import shlex
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cachesvc
 from cachesvc_client.atomic import replacing
 from cachesvc_client.wire.errors import InvalidRequest
 
@@ -70,7 +72,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         from cachesvc.registry.startup import prepare_credentials
 
     certificate = _certificate(settings)
-    with open_registry(settings, prove_bucket=True) as registry:
+    with _spans(), open_registry(settings, prove_bucket=True) as registry:
         credentials = prepare_credentials(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
@@ -90,6 +92,22 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             settings,
             certificate,
         )
+
+
+@contextmanager
+def _spans() -> Iterator[None]:
+    """Records spans for the block, if the environment asks for them. Where they cannot be sent, a line says
+    why, and the registry serves: a cluster may set the variables for all that runs in it."""
+    from cachesvc import spans
+
+    try:
+        spans.start(cachesvc.__version__)
+    except InvalidRequest as error:
+        logging.getLogger("cachesvc.spans").warning("no traces are sent: %s", error)
+    try:
+        yield
+    finally:
+        spans.stop()
 
 
 def _check_config(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachesvc_client.wire.reports import STATES
@@ -17,6 +17,31 @@ class DayOfStarts:
     states: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
     saved: float = 0.0
     spent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SumOfDays:
+    """The starts of some days together, as `DayOfStarts` has those of one."""
+
+    states: Mapping[str, int]
+    saved: float
+    spent: float
+
+    @property
+    def starts(self) -> int:
+        """All starts."""
+        return sum(self.states.values())
+
+    @property
+    def judged(self) -> int:
+        """The starts that compiled something or would have."""
+        return self.starts - self.states["unused"]
+
+
+def sum_of_days(days: Sequence[DayOfStarts]) -> SumOfDays:
+    """Returns the sums of ``days``."""
+    states = {state: sum(day.states[state] for day in days) for state in STATES}
+    return SumOfDays(states, sum(day.saved for day in days), sum(day.spent for day in days))
 
 
 def each_day(rows: Iterable[DayOfStarts], first: int, last: int) -> list[DayOfStarts]:

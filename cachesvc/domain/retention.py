@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
@@ -65,7 +64,8 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class RevisionAge:
     """What retention needs to know of a revision. ``compile_seconds``: seconds that it saves one start, as
-    its publisher states them. ``lane``: empty for the trunk."""
+    its publisher states them. ``lane``: empty for the trunk. ``newer``: how many revisions of its entry are
+    newer."""
 
     entry: Digest
     revision: Digest
@@ -77,6 +77,8 @@ class RevisionAge:
     size: int = 0
     compile_seconds: float = 0.0
     lane: str = ""
+    namespace: str = ""
+    newer: int = 0
 
     @property
     def touched(self) -> int:
@@ -85,19 +87,17 @@ class RevisionAge:
 
 
 def expired(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """Returns the revisions that the policy does not keep; never a head or a pinned revision."""
-    ordered = sorted(revisions, key=lambda row: (row.entry, -row.sequence))
-    removable: list[RevisionAge] = []
-    for _, group in groupby(ordered, key=lambda row: row.entry):
-        removable += [
-            row
-            for rank, row in enumerate(group)
-            if rank >= policy.revisions
-            and not row.is_head
-            and not row.pinned
-            and row.published < now - policy.days * DAY
-        ]
-    return removable
+    """Returns the revisions that the policy does not keep, each entry's newest first; never a head or a
+    pinned revision."""
+    removable = [
+        row
+        for row in revisions
+        if row.newer >= policy.revisions
+        and not row.is_head
+        and not row.pinned
+        and row.published < now - policy.days * DAY
+    ]
+    return sorted(removable, key=lambda row: (row.entry, row.newer))
 
 
 def unused(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:

@@ -254,50 +254,45 @@ class Entries:
         }
         run_on_driver(self._session.connection(), _MOVE, new_head)
 
-    def with_more_than(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
-        """Returns all revisions of the entries that have more than ``keep``."""
+    def superseded(self, keep: int, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
+        """Returns the revisions that were published before ``before`` and that have ``keep`` newer ones or
+        more, each with how many; without their seconds of compilation."""
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
         )
         if namespace is not None:
             here = sa.select(col(EntryRow.entry)).where(col(EntryRow.namespace) == namespace)
             full = full.where(col(RevisionRow.entry).in_(here))
-        return self._ages(namespace, col(RevisionRow.entry).in_(full))
+        newest_first = sa.func.row_number().over(
+            partition_by=col(RevisionRow.entry), order_by=col(RevisionRow.sequence).desc()
+        )
+        lines = (
+            sa.select(col(RevisionRow.revision), (newest_first - 1).label("newer"))
+            .where(col(RevisionRow.entry).in_(full))
+            .subquery()
+        )
+        kept_by_none = sa.select(lines.c.revision, lines.c.newer).where(lines.c.newer >= keep).subquery()
+        query = _ages(namespace, newer=kept_by_none.c.newer).join(
+            kept_by_none, kept_by_none.c.revision == col(RevisionRow.revision)
+        )
+        return self._read_ages(query.where(col(RevisionRow.published) < before))
 
-    def idle(self, before: int, namespace: Namespace) -> list[RevisionAge]:
+    def idle(self, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """Returns all revisions of the entries whose head was neither published nor offered since
-        ``before``."""
+        ``before``, without their seconds of compilation."""
         since = sa.func.coalesce(col(RevisionRow.last_used), 0)
         idle = (
             sa.select(col(EntryRow.entry))
             .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(since < before, col(RevisionRow.published) < before)
         )
-        return self._ages(namespace, col(RevisionRow.entry).in_(idle))
+        return self._read_ages(_ages(namespace).where(col(RevisionRow.entry).in_(idle)))
 
     def ages(self, namespace: Namespace) -> list[RevisionAge]:
         """Returns all revisions of a namespace."""
-        return self._ages(namespace)
+        return self._read_ages(_ages(namespace, measured=col(RevisionRow.measured)))
 
-    def _ages(self, namespace: Namespace | None, *where: Any) -> list[RevisionAge]:
-        query = (
-            sa.select(
-                col(RevisionRow.entry),
-                col(RevisionRow.revision),
-                col(RevisionRow.sequence),
-                col(RevisionRow.published),
-                (col(EntryRow.head) == col(RevisionRow.revision)).label("is_head"),
-                col(RevisionRow.last_used),
-                col(RevisionRow.pinned),
-                col(RevisionRow.pack_size),
-                col(RevisionRow.measured),
-                col(EntryRow.lane),
-            )
-            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
-            .where(*where)
-        )
-        if namespace is not None:
-            query = query.where(col(EntryRow.namespace) == namespace)
+    def _read_ages(self, query: Any) -> list[RevisionAge]:
         return [
             RevisionAge(
                 entry=Digest(row.entry),
@@ -308,8 +303,10 @@ class Entries:
                 last_used=row.last_used,
                 pinned=row.pinned is not None,
                 size=row.pack_size,
-                compile_seconds=compile_seconds(row.measured),
+                compile_seconds=compile_seconds(row.measured or {}),
                 lane=row.lane,
+                namespace=row.namespace,
+                newer=row.newer,
             )
             for row in self._session.connection().execute(query)
         ]
@@ -348,6 +345,26 @@ class Entries:
         run_change(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
         run_change(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
         return [key for key, _ in packs]
+
+
+def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = None) -> Any:
+    """Selects what a `RevisionAge` needs; what was measured only on request, as its JSON takes longer than
+    the rest."""
+    query: Any = sa.select(
+        col(RevisionRow.entry),
+        col(RevisionRow.revision),
+        col(RevisionRow.sequence),
+        col(RevisionRow.published),
+        (col(EntryRow.head) == col(RevisionRow.revision)).label("is_head"),
+        col(RevisionRow.last_used),
+        col(RevisionRow.pinned),
+        col(RevisionRow.pack_size),
+        col(EntryRow.lane),
+        col(EntryRow.namespace),
+        sa.null().label("measured") if measured is None else measured,
+        sa.literal(0).label("newer") if newer is None else newer,
+    ).join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+    return query if namespace is None else query.where(col(EntryRow.namespace) == namespace)
 
 
 def compile_seconds(measured: dict[str, float]) -> float:

@@ -160,6 +160,17 @@ class Inventory:
         row = sa.update(EntryRow).where(col(EntryRow.entry) == entry)
         run_change(self._session, row.values(dtypes=between_spaces(dtypes), shapes=between_spaces(shapes)))
 
+    def places(self, revisions: Sequence[Digest]) -> dict[Digest, tuple[Namespace, ShortName, Tag, Target]]:
+        """Returns where revisions belong: namespace, name, tag and target of each that exists."""
+        query = sa.select(*_place()).join_from(
+            RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry)
+        )
+        rows = self._session.connection().execute(query.where(col(RevisionRow.revision).in_(revisions)))
+        return {
+            Digest(row[0]): (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
+            for row in rows
+        }
+
     def named(self, namespace: str) -> int:
         """Returns how many names there are."""
         names = sa.select(col(EntryRow.namespace), col(EntryRow.name)).distinct()
@@ -230,8 +241,8 @@ class Inventory:
         """Returns the first entries in order, from database indexes alone."""
         if by == "coldest":
             return self._coldest(namespace, limit)
-        if namespace == ANY:
-            return self._first_of_all(by, limit)
+        if self._is_large(namespace):
+            return self._first_by_sums(namespace, by, limit)
         query = sa.select(col(EntryRow.entry)).where(col(EntryRow.namespace) == namespace).limit(limit)
         if by == "heaviest":
             query = query.join_from(
@@ -247,9 +258,20 @@ class Inventory:
             query = query.having(saved > 0).order_by(saved.desc(), col(EntryRow.entry))
         return [row[0] for row in self._session.connection().execute(query)]
 
-    def _first_of_all(self, by: str, limit: int) -> list[str]:
-        """Returns the first entries of all namespaces. Sums without a join, in the order of an index, and
-        looks up only as many of the first sums as it takes: a join of all rows took most of the time."""
+    def _is_large(self, namespace: str) -> bool:
+        """Returns whether a namespace holds so many of the entries that sums over all of them, without a
+        join, take less time than a join of its own. The two took as long for a namespace with a sixth."""
+        if namespace == ANY:
+            return True
+        count = sa.select(sa.func.count()).select_from(EntryRow)
+        here = count.where(col(EntryRow.namespace) == namespace)
+        connection = self._session.connection()
+        return int(connection.execute(here).scalar_one()) * 6 > int(connection.execute(count).scalar_one())
+
+    def _first_by_sums(self, namespace: str, by: str, limit: int) -> list[str]:
+        """Returns the first entries of a large namespace, or of all. Sums without a join, in the order of an
+        index, and looks up only as many of the first sums as it takes: a join of all rows took most of the
+        time."""
         heavy = by == "heaviest"
         row, amount = (RevisionRow, RevisionRow.pack_size) if heavy else (UsefulnessRow, UsefulnessRow.saved)
         key: Any = col(RevisionRow.entry) if heavy else col(UsefulnessRow.revision)
@@ -257,7 +279,8 @@ class Inventory:
         sums = sa.select(key.label("key"), total.label("total")).select_from(row).group_by(key)
         sums = sums.having(total > 0).order_by(total.desc(), key)
         found: list[str] = []
-        # Revisions that are no heads any more may be among the first: then more of them are looked up.
+        # Revisions that are no heads any more, and those of other namespaces, may be among the first: then
+        # more of them are looked up.
         for wanted in (limit, 10 * limit, None):
             some = sums.limit(wanted).subquery()
             place = col(EntryRow.entry) if heavy else col(EntryRow.head)
@@ -267,6 +290,8 @@ class Inventory:
                 .where(col(EntryRow.head).is_not(None))
                 .order_by(some.c.total.desc(), col(EntryRow.entry))
             )
+            if namespace != ANY:
+                query = query.where(col(EntryRow.namespace) == namespace)
             found = [one[0] for one in self._session.connection().execute(query)]
             if len(found) >= limit:
                 break

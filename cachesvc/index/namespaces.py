@@ -70,9 +70,9 @@ class Namespaces:
         revisions, size = connection.execute(sums).one()
         return Totals(namespaces, entries, revisions, int(size or 0))
 
-    def names(self) -> list[Namespace]:
-        """Returns the names of all namespaces."""
-        return [Namespace(name) for name in self._session.exec(select(NamespaceRow.namespace))]
+    def policies(self) -> dict[Namespace, Policy]:
+        """Returns what each namespace keeps."""
+        return {Namespace(row.namespace): _policy(row) for row in self._session.exec(select(NamespaceRow))}
 
     def policy(self, namespace: str) -> Policy:
         """Returns what a namespace keeps; an empty policy if it does not exist."""

@@ -76,7 +76,8 @@ class TokenRow(SQLModel, table=True):
     ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made.
     ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``).
     ``last_used``: to an hour; ``None``: not since this column is there. ``previous_hash``: of the secret
-    before a rotation, which is valid until ``previous_until``."""
+    before a rotation, which is valid until ``previous_until``. ``announced``: the expiry of which receivers
+    of webhooks were told."""
 
     __tablename__ = "tokens"
     token: str = Field(primary_key=True, max_length=40)
@@ -93,6 +94,7 @@ class TokenRow(SQLModel, table=True):
     last_used: int | None = Field(default=None, sa_type=sa.BigInteger)
     previous_hash: str | None = Field(default=None, max_length=64, unique=True, index=True)
     previous_until: int | None = Field(default=None, sa_type=sa.BigInteger)
+    announced: int | None = Field(default=None, sa_type=sa.BigInteger)
 
 
 class SessionRow(SQLModel, table=True):
@@ -229,6 +231,8 @@ class EntryRow(SQLModel, table=True):
         sa.Index(None, "namespace", "name", "tag", "lane", "published"),
         sa.Index(None, "head"),
         sa.Index(None, "published", "entry"),
+        # Sums of one namespace look its entries up in the order of the other tables' indexes.
+        sa.Index(None, "namespace", "entry"),
     )
 
 
@@ -354,6 +358,44 @@ class RevisionNodeRow(SQLModel, table=True):
     token: str = Field(max_length=40)
     state: str = Field(max_length=10)
     seen: int = Field(sa_type=sa.BigInteger, index=True)
+
+
+class WebhookRow(SQLModel, table=True):
+    """A receiver of events of ``namespace`` (or ``*``, all). ``events``: those it gets, each between spaces;
+    empty: all. ``secret``: the key of its signatures, which has to be known to sign. ``failures``: failed
+    tries since the last success; ``retry``: when the next one is. ``busy``: until when one worker sends to
+    it."""
+
+    __tablename__ = "webhooks"
+    webhook: str = Field(primary_key=True, max_length=40)
+    namespace: str = Field(max_length=128)
+    url: str = Field(max_length=1000)
+    events: str = Field(max_length=500)
+    label: str = Field(default="", max_length=200)
+    secret: str = Field(max_length=100)
+    created: int = Field(sa_type=sa.BigInteger)
+    failures: int = 0
+    retry: int | None = Field(default=None, sa_type=sa.BigInteger)
+    busy: int | None = Field(default=None, sa_type=sa.BigInteger)
+    last_delivered: int | None = Field(default=None, sa_type=sa.BigInteger)
+    last_error: str = Field(default="", max_length=300)
+
+
+class DeliveryRow(SQLModel, table=True):
+    """An event that a receiver has not got yet; written in the transaction of what happened. ``body``: as it
+    is sent. ``due``: when it is tried next. ``dead``: since when it is given up."""
+
+    __tablename__ = "deliveries"
+    id: int | None = Field(default=None, primary_key=True)
+    webhook: str = Field(max_length=40)
+    event: str = Field(max_length=40)
+    kind: str = Field(max_length=40)
+    at: int = Field(sa_type=sa.BigInteger)
+    body: str = Field(sa_type=sa.Text)
+    due: int = Field(sa_type=sa.BigInteger)
+    tries: int = 0
+    dead: int | None = Field(default=None, sa_type=sa.BigInteger)
+    __table_args__ = (sa.Index(None, "webhook", "dead", "due"),)
 
 
 class AuditRow(SQLModel, table=True):

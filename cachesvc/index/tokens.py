@@ -95,6 +95,22 @@ class Tokens:
         )
         return int(self._session.connection().execute(query).scalar() or 0)
 
+    def announce_expiring(self, now: int, until: int) -> list[Token]:
+        """Returns the tokens that are valid at ``now`` and expire by ``until``, without those of CI jobs;
+        each once for each expiry."""
+        expires, announced = col(TokenRow.expires), col(TokenRow.announced)
+        query = (
+            select(TokenRow)
+            .where(expires > now, expires <= until, sa.or_(announced.is_(None), announced != expires))
+            .where(col(TokenRow.revoked).is_(None), col(TokenRow.publisher).is_(None))
+            .order_by(expires, col(TokenRow.token))
+            .with_for_update()
+        )
+        rows = self._session.exec(query).all()
+        for row in rows:
+            row.announced = row.expires
+        return [_token(row) for row in rows]
+
     def take_turns(self) -> None:
         """Makes other callers of this method wait until this transaction ends."""
         take_turns(self._session)

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session
 
+from cachesvc import spans
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .audit import Audit
@@ -29,6 +30,7 @@ from .tokens import Tokens
 from .trust import TrustFiles
 from .uploads import Uploads
 from .usefulness import Usefulness
+from .webhooks import Webhooks
 
 
 class Unit:
@@ -52,6 +54,7 @@ class Unit:
         self.namespaces = Namespaces(session)
         self.inventory = Inventory(session)
         self.audit = Audit(session)
+        self.webhooks = Webhooks(session)
 
 
 class Index:
@@ -73,7 +76,12 @@ class Index:
     def read(self) -> Iterator[Unit]:
         """Reads without waiting for a writer: one consistent view (SQLite), or statement by statement
         (PostgreSQL)."""
-        with _own_errors(), self._reading.connect() as connection, _SessionWithin(connection) as session:
+        with (
+            spans.span("index.read"),
+            _own_errors(),
+            self._reading.connect() as connection,
+            _SessionWithin(connection) as session,
+        ):
             connection.begin()  # ends with the connection, without a commit
             yield Unit(session)
 
@@ -81,7 +89,7 @@ class Index:
     def look(self) -> Iterator[Heads]:
         """Reads heads, statement by statement. Like ``read``, at a tenth of its cost: every resolve needs
         this."""
-        with _own_errors(), self._reading.connect() as connection:
+        with spans.span("index.look"), _own_errors(), self._reading.connect() as connection:
             yield Heads(connection)
 
     @contextmanager
@@ -130,6 +138,7 @@ class _SessionWithin(Session):
 @contextmanager
 def _writing(engine: sa.Engine) -> Iterator[Unit]:
     with (
+        spans.span("index.write"),
         _own_errors(),
         engine.connect() as connection,
         connection.begin(),

@@ -13,6 +13,7 @@ from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.tuf.keys import TrustKeys
+from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 
@@ -43,9 +44,9 @@ class Registry:
     ``hot``: hints that replicas share; an attacker who can write them gains nothing. ``own``: hints of this
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
-    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs.
-    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none. ``on_disk``: the store
-    that ``blobs`` wraps, if it is a folder of this machine.
+    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs. ``sender``: sends events to the
+    receivers of webhooks. ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none.
+    ``on_disk``: the store that ``blobs`` wraps, if it is a folder of this machine.
     """
 
     index: Index
@@ -59,6 +60,7 @@ class Registry:
     issuers: Issuers = field(default_factory=Issuers)
     trust_keys: TrustKeys | None = None
     on_disk: OnDisk | None = None
+    sender: Sender = field(default_factory=Sender)
 
     @property
     def memory(self) -> Hot:

@@ -8,7 +8,7 @@ period. Then objects (`sweep`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
@@ -19,7 +19,7 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
 
-from . import audit
+from . import audit, webhooks
 from .answers import forget_answers
 from .context import Registry
 from .inventory import describe
@@ -64,6 +64,8 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         unit.days.forget(registry.now // DAY - DAILY_DAYS)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
+        unit.webhooks.forget(registry.now - webhooks.KEPT_DAYS * DAY)
+        webhooks.announce_expiring_tokens(registry, unit)
     collected = Collected(revisions, uploads, sweep(registry), entries)
     if by is not None:
         with registry.index.write() as unit:
@@ -81,31 +83,27 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
     return collected
 
 
-def plan(registry: Registry, by: Token) -> CollectPlan:
-    """Returns what a run would remove now, and why; changes nothing. Objects are those that are free already:
-    objects of the removals follow after their grace period."""
+def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
+    """Returns what a run would remove now, and why, with the first ``shown`` removals; changes nothing.
+    Objects are those that are free already: objects of the removals follow after their grace period."""
     demand(by, Action.admin, ANY)
-    removals: list[Removal] = []
-    count = total = 0
     with registry.index.read() as unit:
-        for namespace in unit.namespaces.names():
-            for removable in _removable(registry, unit, namespace):
-                count += 1
-                total += removable.row.size
-                if len(removals) < SHOWN:
-                    removals += _shown(unit, removable)
+        removable = list(_removable(registry, unit, _policies(registry, unit)))
+        removals = _removals(unit, removable[: min(shown, SHOWN)])
         objects = unit.objects.count_loose(registry.now)
-    return CollectPlan(tuple(removals), count, total, objects)
+    return CollectPlan(tuple(removals), len(removable), sum(one.row.size for one in removable), objects)
 
 
 def _retain(registry: Registry) -> tuple[int, int]:
     """Deletes what the policies do not keep, and returns (revisions, entries)."""
     with registry.index.read() as unit:
-        namespaces = unit.namespaces.names()
+        policies = _policies(registry, unit)
+        busy = {one.row.namespace for one in _removable(registry, unit, policies)}
     revisions = entries = 0
-    for namespace in namespaces:
-        with registry.index.read() as unit:
-            removable = list(_removable(registry, unit, namespace))
+    for namespace in (one for one in policies if one in busy):
+        with registry.index.read() as unit:  # again: what holds now is deleted
+            policy = registry.limits.retention.of(unit.namespaces.policy(namespace))
+            removable = list(_removable(registry, unit, {namespace: policy}, namespace))
         counts = [_delete(registry, one) for one in removable]
         revisions += sum(counts)
         entries += sum(bool(count) and one.whole for count, one in zip(counts, removable, strict=True))
@@ -114,31 +112,70 @@ def _retain(registry: Registry) -> tuple[int, int]:
     return revisions, entries
 
 
-def _removable(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator[_Removable]:
-    """Yields what to delete, in order: single revisions first, then whole entries."""
-    policy, now = registry.limits.retention.of(unit.namespaces.policy(namespace)), registry.clock()
-    old = expired(unit.entries.with_more_than(policy.revisions, namespace), policy, now)
+def _policies(registry: Registry, unit: Unit) -> dict[Namespace, Retention]:
+    """Returns the policy of each namespace, with the settings' bounds where it has none of its own."""
+    retention = registry.limits.retention
+    return {namespace: retention.of(policy) for namespace, policy in unit.namespaces.policies().items()}
+
+
+def _removable(
+    registry: Registry,
+    unit: Unit,
+    policies: Mapping[Namespace, Retention],
+    only: Namespace | None = None,
+) -> Iterator[_Removable]:
+    """Yields what to delete, namespace by namespace, in order: single revisions first, then whole entries.
+
+    The candidates of all namespaces are read at once, by the strictest bounds of all policies: a query for
+    each namespace took as long each time. ``only``: the one namespace of ``policies``.
+    """
+    if not policies:
+        return
+    now = registry.clock()
+    newest = min(one.revisions for one in policies.values())
+    young = int(now - min(one.days for one in policies.values()) * DAY) + 1
+    full = _by_namespace(unit.entries.superseded(newest, young, only))
+    unused_days = [days for one in policies.values() if (days := one.fewest_days_unused) is not None]
+    before = int(now - min(unused_days) * DAY) if unused_days else None
+    idle = _by_namespace(unit.entries.idle(before, only)) if before is not None else {}
+    bounds = [one.keep_bytes for one in policies.values() if one.keep_bytes is not None]
+    crowded = bool(bounds) and unit.namespaces.totals(only or ANY).bytes > min(bounds)
+    for namespace, policy in policies.items():
+        found = list(_unkept(full.get(namespace, ()), idle.get(namespace, ()), policy, now))
+        yield from found
+        if crowded and policy.keep_bytes is not None:
+            yield from _evicted(_left(unit, namespace, found), policy, now)
+
+
+def _by_namespace(rows: Sequence[RevisionAge]) -> dict[str, list[RevisionAge]]:
+    groups: dict[str, list[RevisionAge]] = {}
+    for row in rows:
+        groups.setdefault(row.namespace, []).append(row)
+    return groups
+
+
+def _unkept(
+    full: Sequence[RevisionAge], idle: Sequence[RevisionAge], policy: Retention, now: float
+) -> Iterator[_Removable]:
+    """Yields what the numbers and days of a namespace's policy do not keep."""
+    old = expired(full, policy, now)
     yield from (
         _Removable(row, f"more than {policy.revisions} revisions, older than {policy.days} days")
         for row in old
     )
-    listed = {row.revision for row in old}
-    if (fewest := policy.fewest_days_unused) is not None:
-        idle = unused(unit.entries.idle(int(now - fewest * DAY), namespace), policy, now)
-        yield from (
-            _Removable(row, f"not used for {policy.days_unused(row.lane)} days", whole=True) for row in idle
-        )
-        entries = {row.entry for row in idle}
-        listed |= {row.revision for row in idle}
-    else:
-        entries = set()
-    if policy.keep_bytes is not None:
-        left = [
-            row
-            for row in unit.entries.ages(namespace)
-            if row.revision not in listed and row.entry not in entries
-        ]
-        yield from _evicted(left, policy, now)
+    yield from (
+        _Removable(row, f"not used for {policy.days_unused(row.lane)} days", whole=True)
+        for row in unused(idle, policy, now)
+    )
+
+
+def _left(unit: Unit, namespace: Namespace, found: Sequence[_Removable]) -> list[RevisionAge]:
+    """Returns the revisions of a namespace that stay when ``found`` is deleted."""
+    listed = {one.row.revision for one in found}
+    entries = {one.row.entry for one in found if one.whole}
+    return [
+        row for row in unit.entries.ages(namespace) if row.revision not in listed and row.entry not in entries
+    ]
 
 
 def _evicted(rows: list[RevisionAge], policy: Retention, now: float) -> Iterator[_Removable]:
@@ -162,9 +199,17 @@ def _delete(registry: Registry, removable: _Removable) -> int:
     return len(keys)
 
 
-def _shown(unit: Unit, removable: _Removable) -> list[Removal]:
-    row = unit.inventory.revision(removable.row.revision)
-    if row is None:
-        return []
-    place = (row.namespace, row.name, row.tag, row.target)
-    return [Removal(row.entry, row.revision, *place, row.pack_size, removable.why, removable.whole)]
+def _removals(unit: Unit, removable: Sequence[_Removable]) -> list[Removal]:
+    places = unit.inventory.places([one.row.revision for one in removable])
+    return [
+        Removal(
+            one.row.entry,
+            one.row.revision,
+            *places[one.row.revision],
+            one.row.size,
+            one.why,
+            one.whole,
+        )
+        for one in removable
+        if one.row.revision in places
+    ]

@@ -31,12 +31,17 @@ class NamespaceUse:
 class Holdings:
     """What the registry holds. ``expiring``: tokens by the days within which they expire.
     ``oldest_upload_seconds``: age of the oldest upload under way; 0 if there is none. ``disk``: that of the
-    packs; ``None`` if they are not in a folder of this machine."""
+    packs; ``None`` if they are not in a folder of this machine. ``events_waiting``: of webhooks, which their
+    receivers have not got yet; ``oldest_event_seconds``: age of the oldest of them; ``events_given_up``: in
+    the last 30 days."""
 
     namespaces: tuple[NamespaceUse, ...]
     expiring: dict[int, int]
     oldest_upload_seconds: int
     disk: Disk | None
+    events_waiting: int
+    oldest_event_seconds: int
+    events_given_up: int
 
     @property
     def fullest_quota(self) -> float | None:
@@ -53,11 +58,15 @@ def read_holdings(registry: Registry) -> Holdings:
         namespaces = unit.namespaces.all("*")
         expiring = {days: unit.tokens.count_expiring(now, now + days * DAY) for days in EXPIRING_DAYS}
         oldest = unit.uploads.oldest_unfinished(now)
+        waiting, oldest_event, given_up = unit.webhooks.backlog()
     return Holdings(
         tuple(_use(registry, row) for row in namespaces),
         expiring,
         0 if oldest is None else max(now - oldest, 0),
         registry.on_disk.disk() if registry.on_disk is not None else None,
+        waiting,
+        0 if oldest_event is None else max(now - oldest_event, 0),
+        given_up,
     )
 
 

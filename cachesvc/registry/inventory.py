@@ -11,6 +11,7 @@ from cachesvc.domain.days import DayOfStarts, each_day
 from cachesvc.domain.difference import difference, facets
 from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
+from cachesvc.index.namespaces import Totals
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
@@ -163,12 +164,18 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
     )
 
 
-def rankings(registry: Registry, by: Token, top: int) -> dict[str, tuple[Usage, ...]]:
-    """Returns the first ``top`` entries of the admin's namespace by each order: *coldest*, *heaviest*,
-    *dearest*."""
+def totals(registry: Registry, by: Token) -> tuple[Totals, int]:
+    """Returns what the admin's namespace holds, and how many names it has."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return _rankings(unit, by.namespace, top)
+        return unit.namespaces.totals(by.namespace), unit.inventory.named(by.namespace)
+
+
+def ranking(registry: Registry, by: Token, order: str, top: int) -> list[Usage]:
+    """Returns the first ``top`` entries of the admin's namespace by one of ``ORDERS``."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return unit.inventory.ranked(by.namespace, order, top)
 
 
 def starts_by_day(registry: Registry, by: Token, days: int) -> list[DayOfStarts]:

@@ -35,7 +35,7 @@ from cachesvc_client.wire.protocol import (
     UploadRequest,
 )
 
-from . import audit, claims
+from . import audit, claims, webhooks
 from .acceptance import accepted_signers, verify
 from .answers import forget_answers
 from .context import Registry
@@ -203,7 +203,8 @@ def _commit(
         if created:
             demand_vouched(unit, token, verified, request.deed)
             demand_required(unit, verified)
-            _record(registry, unit, token, upload, verified, received)
+            published = _record(registry, unit, token, upload, verified, received)
+            webhooks.announce_publication(registry, unit, manifest, published, request.deed)
             if request.deed:
                 _note_in_audit(registry, unit, token, verified, request)
             served = claims.fulfil(unit, manifest, request.claim)
@@ -219,7 +220,7 @@ def _record(
     upload: Upload,
     verified: Verified,
     received: tuple[Digest, int] | None = None,
-) -> None:
+) -> Published:
     manifest = verified.manifest
     if received is None:
         demand_lease(registry, upload)
@@ -247,6 +248,7 @@ def _record(
         source_ref=(provenance.ref or None) if provenance else None,
     )
     unit.entries.advance(manifest, published)
+    return published
 
 
 def _note_in_audit(

@@ -18,7 +18,9 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
+from cachesvc_client.wire.webhooks import COLD, RELEASED, WITHHELD
 
+from . import webhooks
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
@@ -60,7 +62,9 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
             starts.setdefault(subject.namespace, []).append(start)
             unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
             host = InertHost(token.token, request.node)
-            now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where)
+            now_withheld, changed = _apply_outcome(
+                registry, unit, token, subject, host, row, where, request.why
+            )
             moved = moved or changed
             if now_withheld:
                 withheld.append(row.revision)
@@ -145,6 +149,8 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
         if not unit.inventory.quarantine(revision, None) and not lifted:
             raise NotFound(f"revision {revision} is offered everywhere")
         note(registry, unit, by, "quarantine.release", subject.namespace, revision)
+        row = unit.inventory.revision(revision)
+        webhooks.announce_revision(registry, unit, RELEASED, row, by=by.token)
     forget_answers(registry, subject.namespace)
 
 
@@ -179,6 +185,7 @@ def _apply_outcome(
     host: InertHost,
     row: RevisionReport,
     where: Digest,
+    why: Sequence[str],
 ) -> tuple[bool, bool]:
     """Lifts or sets a quarantine by the outcome of a start.
 
@@ -190,10 +197,16 @@ def _apply_outcome(
             _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
             details = {"environment": where, "why": "it was used there"}
             note(registry, unit, token, "quarantine.release", subject.namespace, row.revision, **details)
+            subject_row = unit.inventory.revision(row.revision)
+            webhooks.announce_revision(registry, unit, RELEASED, subject_row, **details)
         return False, lifted
     if row.state != "inert":
         return False, False
+    before = unit.usefulness.hosts(row.revision, where)
     hosts = unit.usefulness.inert(row.revision, where, host, registry.now)
+    if not before:
+        cold = {"environment": where, "why": "; ".join(why)[:500] or None}
+        webhooks.announce_revision(registry, unit, COLD, unit.inventory.revision(row.revision), **cold)
     if not useless(hosts):
         return False, False
     changed = unit.usefulness.quarantine(row.revision, where, registry.now)
@@ -201,6 +214,8 @@ def _apply_outcome(
         _log.warning("revision %s: inert in environment %s, not offered there", row.revision, where)
         details = {"environment": where, "why": f"{HOSTS} hosts found it inert"}
         note(registry, unit, token, "quarantine.set", subject.namespace, row.revision, **details)
+        subject_row = unit.inventory.revision(row.revision)
+        webhooks.announce_revision(registry, unit, WITHHELD, subject_row, **details)
     return True, changed
 
 

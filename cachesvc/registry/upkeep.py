@@ -8,7 +8,9 @@ from cachesvc_client.wire.admin import NamespaceRecord, Policy, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.webhooks import WITHHELD
 
+from . import webhooks
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
@@ -51,6 +53,7 @@ def quarantine(registry: Registry, by: Token, revision: Digest, why: str) -> Rev
         row = _administered(unit, by, revision)
         if unit.inventory.quarantine(revision, registry.now, why):
             note(registry, unit, by, "quarantine.set", row.namespace, revision, why=why or None)
+            webhooks.announce_revision(registry, unit, WITHHELD, row, why=why, by=by.token)
         row = readable_revision(unit, by, revision)
     forget_answers(registry, row.namespace)
     return row

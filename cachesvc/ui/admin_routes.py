@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 
@@ -21,9 +21,10 @@ CLAIMS = 200
 """Claims of the page, at most."""
 REFRESH_SECONDS = 5
 """Seconds after which the page of claims asks for itself again."""
-RANKINGS = {
-    "dearest": "Saved most seconds",
+Order = Literal["heaviest", "dearest", "coldest"]
+RANKINGS: dict[Order, str] = {
     "heaviest": "Largest, with all revisions",
+    "dearest": "Saved most seconds",
     "coldest": "Unused for the longest time",
 }
 """The rankings of the page, in its order."""
@@ -31,11 +32,11 @@ Begin = Annotated[paging.Number, paging.FROM]
 
 
 @router.get("/usage")
-def get_usage(viewer: TheViewer) -> Response:
-    """Shows which entries saved most, hold most, and were not used for the longest time."""
-    rows = inventory.rankings(viewer.registry, viewer.token, RANKED)
-    rankings = [(order, caption, rows[order]) for order, caption in RANKINGS.items()]
-    return viewer.page("usage.html", rankings=[one for one in rankings if one[2]])
+def get_usage(viewer: TheViewer, by: Order = "heaviest") -> Response:
+    """Shows which entries hold most, saved most, or were not used for the longest time. One order at a time:
+    each sums up all revisions, or all reports."""
+    rows = inventory.ranking(viewer.registry, viewer.token, by, RANKED)
+    return viewer.page("usage.html", rankings=RANKINGS, by=by, rows=rows)
 
 
 @router.get("/claims")

@@ -56,9 +56,10 @@ def post_token_change(viewer: TheViewer, fields: TheForm, token: str, action: To
 @router.get("/collection")
 def get_collection(viewer: TheViewer, begin: Annotated[paging.Number, paging.FROM] = 0) -> Response:
     """Shows what a collection would remove now, and why; its form runs one."""
-    plan = gc.plan(viewer.registry, viewer.token)
+    # One more than the page shows, so that the page knows whether there is a next one.
+    plan = gc.plan(viewer.registry, viewer.token, begin + paging.ROWS + 1)
     part = paging.part(viewer.request, plan.removals, begin)
-    return viewer.page("collection.html", plan=plan, **part._asdict())
+    return viewer.page("collection.html", plan=plan, most=gc.SHOWN, **part._asdict())
 
 
 @router.post("/collection")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
 from cachesvc.domain.access import Role
+from cachesvc.domain.days import sum_of_days
 from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
 from cachesvc.registry import inventory, names, reports
@@ -40,21 +41,23 @@ OneTag = Annotated[Tag | None, Query()]
 
 @router.get("")
 def get_overview(viewer: TheViewer) -> Response:
-    """Shows the sums of what an administrator's namespace holds, and what went cold today."""
+    """Shows what an administrator's namespace holds, its starts of some days, and what went cold today."""
     if viewer.token.role is not Role.admin:
         return RedirectResponse(f"{session.HOME}/names", 303, HEADERS)
-    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, 0)
+    totals, named = inventory.totals(viewer.registry, viewer.token)
+    days = inventory.starts_by_day(viewer.registry, viewer.token, PLOTTED_DAYS)
     midnight = viewer.registry.now // DAY * DAY
     withheld = inventory.list_withheld(viewer.registry, viewer.token)
     by_operators = [row for row in withheld if row.since >= midnight and row.environment is None]
     return viewer.page(
         "overview.html",
-        stats=stats,
-        starts=sum(stats.starts.values()),
-        judged=sum(stats.starts.values()) - stats.starts["unused"],
+        totals=totals,
+        named=named,
+        sums=sum_of_days(days),
+        days=PLOTTED_DAYS,
         cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
         withheld_today=len(by_operators),
-        plots=plots_of(inventory.starts_by_day(viewer.registry, viewer.token, PLOTTED_DAYS)),
+        plots=plots_of(days),
     )
 
 

@@ -228,7 +228,7 @@ def test_network_file_systems_are_refused() -> None:
 def test_connections_that_the_server_closed_are_not_used(database: str) -> None:
     index = open_postgresql(database)
     with index.read() as unit:
-        unit.namespaces.names()
+        unit.namespaces.policies()
     base, _, name = database.rpartition("/")
     with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
         terminated = connection.execute(
@@ -237,7 +237,7 @@ def test_connections_that_the_server_closed_are_not_used(database: str) -> None:
         assert len(terminated.fetchall()) >= 1
     for block in (index.read, index.write):
         with block() as unit:
-            assert unit.namespaces.names() == []
+            assert unit.namespaces.policies() == {}
     index.close()
 
 

@@ -245,16 +245,19 @@ def test_a_head_is_never_removed(index: Index) -> None:
     revisions = [publish(index, manifest(sequence)) for sequence in (1, 2, 3)]
     publish(index, manifest(9, target="other"))
     with index.write() as unit:
-        crowded = unit.entries.with_more_than(2)
-        assert {(row.revision, row.is_head) for row in crowded} == {
-            (revisions[0], False),
-            (revisions[1], False),
-            (revisions[2], True),
+        late = 101  # all were published at 100
+        rows = unit.entries.superseded(1, late)
+        assert {(row.revision, row.is_head, row.newer) for row in rows} == {
+            (revisions[0], False, 2),
+            (revisions[1], False, 1),
         }
+        assert [row.revision for row in unit.entries.superseded(2, late, TEAM)] == [revisions[0]]
+        assert unit.entries.superseded(2, late, Namespace("other")) == []
+        assert unit.entries.superseded(1, 100) == []
         assert unit.entries.remove(revisions[2]) is None
         assert unit.entries.remove(revisions[0]) == "packs/1"
         assert unit.entries.remove(revisions[0]) is None
-        assert unit.entries.with_more_than(2) == []
+        assert unit.entries.superseded(2, late) == []
         assert len(unit.inventory.packs("", 10_000)) == 3
 
 

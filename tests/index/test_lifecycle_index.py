@@ -126,6 +126,46 @@ def test_a_removed_entry_loses_its_reports(index: Index) -> None:
         assert unit.usefulness.of([revision]) == {}
 
 
+def test_rankings_are_the_same_of_a_small_and_of_a_large_namespace(index: Index) -> None:
+    other = Namespace("other")
+    for sequence in range(1, 9):
+        of_target = manifest_of_target(sequence)
+        elsewhere = dataclasses.replace(
+            of_target,
+            statement=dataclasses.replace(of_target.statement, namespace=other, sequence=90 + sequence),
+        )
+        for one in (of_target, elsewhere):
+            revision = publish(index, one, key=f"packs/{one.statement.namespace}{sequence}")
+            with index.write() as unit:
+                unit.usefulness.add(
+                    Start(revision, Digest.of(b"env"), {"gpu": "x"}, "hit", 10.0 - sequence, 2.0, "", 100)
+                )
+
+    def ranked() -> dict[str, list[str]]:
+        with index.read() as unit:
+            return {
+                by: [row.target for row in unit.inventory.ranked("team", by, 3)]
+                for by in ("dearest", "heaviest")
+            }
+
+    large = ranked()
+    assert large == {"dearest": ["t1", "t2", "t3"], "heaviest": ["t8", "t7", "t6"]}
+    with index.write() as unit:  # many others: the namespace becomes a small one
+        for sequence in range(100, 150):
+            of_target = manifest_of_target(sequence)
+            statement = dataclasses.replace(of_target.statement, namespace=other)
+            assert unit.entries.lock(dataclasses.replace(of_target, statement=statement), 100) is None
+        assert not unit.inventory._is_large("team")
+    assert ranked() == large
+
+
+def test_the_places_of_revisions_are_found_at_once(index: Index) -> None:
+    one, two = publish(index, manifest_of_target(1)), publish(index, manifest_of_target(2))
+    with index.read() as unit:
+        places = unit.inventory.places([one, two, Digest.of(b"none")])
+    assert {revision: place[3] for revision, place in places.items()} == {one: "t1", two: "t2"}
+
+
 def test_use_and_quarantine_are_stored(index: Index) -> None:
     one, two = publish(index, manifest_of_target(1), now=10), publish(index, manifest_of_target(2), now=10)
     with index.write() as unit:
@@ -227,13 +267,14 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
         "0009",
         "0010",
         "0011",
+        "0012",
     ]
     config = engine._alembic(Path(engine.__file__).parent / "migrations")
     with raw.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0002")
         older_replica_writes(connection, "before", namespace=True)
-    assert pending() == ["0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
+    assert pending() == ["0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012"]
     opened = open_postgresql(url) if url else open_sqlite(path)
     assert pending() == []
     with raw.begin() as connection:

@@ -822,3 +822,21 @@ def test_every_command_has_help(command: Admin) -> None:
     for group in ("tokens", "signers", "namespaces", "names", "entries", "revisions", "quarantine"):
         assert group in result.out
         assert command("admin", group, "--help").status == 0
+
+
+def test_a_receiver_of_events_is_added_tried_listed_and_removed(admin: Admin, team: str) -> None:
+    refused = admin("webhooks", "add", "https://127.0.0.1:1/", "-n", team)
+    assert refused.status == 2 and refused.err.count("\n") == 1
+    assert "to which nothing is sent" in refused.err and "webhook_private_addresses" in refused.err
+    wrong = admin("webhooks", "add", "https://hooks.example/x", "-n", team, "-e", "published")
+    assert wrong.status == 2 and "known: revision.published, " in wrong.err
+    row = admin("webhooks", "add", "https://no.invalid/x", "-n", team, "-e", "revision.cold", "--json").json
+    assert row["secret"].startswith("whsec_") and row["events"] == ["revision.cold"]
+    listed = admin("webhooks", "list")
+    assert row["webhook"] in listed.out and row["secret"] not in listed.out
+    failed = admin("webhooks", "test", row["webhook"])
+    assert failed.status == 6 and "webhook.test was not delivered after" in failed.err
+    assert admin("webhooks", "test", "w-0000").status == 4
+    assert "would remove" in admin("webhooks", "remove", row["webhook"]).out
+    assert admin("webhooks", "remove", row["webhook"], "--apply").status == 0
+    assert row["webhook"] not in admin("webhooks", "list").out

@@ -86,6 +86,28 @@ def test_an_entry_that_is_not_offered_goes_and_an_offered_entry_stays(reg: Insid
     assert reg.publish(new_publication(reg, 4, name="idle", target="t1")).created
 
 
+def test_each_namespace_is_collected_by_its_own_policy(reg: Inside) -> None:
+    for namespace in ("team", "other"):
+        for sequence in (1, 2, 3):
+            one = new_publication(reg, sequence, namespace=namespace, target="t")
+            with reg.registry.index.read() as unit:
+                rows = unit.inventory.revisions(one.manifest.entry)
+            reg.publish(one, rows[0].revision if rows else None)
+    keep(reg, keep_revisions=1, keep_days=1)
+    upkeep.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=9, keep_days=1))
+    reg.clock.now += 2 * DAY
+    plan = gc.plan(reg.registry, ROOT)
+    assert {(row.namespace, row.whole) for row in plan.removals} == {("team", False)}
+    assert (plan.revisions, plan.objects) == (2, 0)
+    assert len(gc.plan(reg.registry, ROOT, 1).removals) == 1
+    upkeep.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=2, keep_days=1))
+    assert gc.plan(reg.registry, ROOT).revisions == 3
+    assert gc.collect(reg.registry).revisions == 3
+    reg.clock.now += 10 * DAY
+    loose = gc.plan(reg.registry, ROOT).objects
+    assert loose == 3 == gc.collect(reg.registry).objects
+
+
 def test_the_time_of_an_offer_is_stored_now_and_then(reg: Inside) -> None:
     one = new_publication(reg)
     reg.publish(one)

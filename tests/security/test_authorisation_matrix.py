@@ -20,11 +20,12 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep
+from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep, webhooks
 from cachesvc.registry.context import Limits
 from cachesvc.tuf.changes import next_root, next_targets
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
+from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -33,6 +34,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 from cachesvc_client.wire.publishers import PublisherRequest
+from cachesvc_client.wire.webhooks import WebhookRequest
 
 from .in_process import Answer, Application
 
@@ -172,6 +174,10 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/publishers"): Row("admin", "token"),
     ("POST", "/v1/publishers"): Row("admin", "namespace"),
     ("DELETE", "/v1/publishers/{publisher}"): Row("admin", "namespace", "namespace"),
+    ("GET", "/v1/webhooks"): Row("admin", "token"),
+    ("POST", "/v1/webhooks"): Row("admin", "namespace"),
+    ("POST", "/v1/webhooks/{webhook}/test"): Row("admin", "namespace", "namespace"),
+    ("DELETE", "/v1/webhooks/{webhook}"): Row("admin", "namespace", "namespace"),
     # Who shows no token of a job's gets none, whatever else is shown.
     ("POST", "/v1/oidc/token"): Row("", "", allowed=(401,)),
     ("DELETE", "/v1/signers"): Row("admin", "namespace"),
@@ -202,6 +208,7 @@ class World:
         self.claims: dict[Where, Any] = {}
         self.victims: dict[str, str] = {}
         self.publishers: dict[str, str] = {}
+        self.webhooks: dict[str, str] = {}
         self.removable = {space: SigningKey.generate().public for space in (OWN, OTHER)}
         for space in (OWN, OTHER):
             self._fill(space)
@@ -234,6 +241,11 @@ class World:
         victim = tokens.create_token(registry, None, TokenRequest("victim", "read", space))
         self.victims[space] = victim.token
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
+        # A receiver to which the application sends nothing, and no event of these tests: none waits for the
+        # network, and no worker changes the index meanwhile.
+        careless = replace(registry, sender=Sender(private_addresses=True))
+        inside_here = WebhookRequest(space, "https://127.0.0.1:1/", ("token.expiring",))
+        self.webhooks[space] = webhooks.add_webhook(careless, ROOT, inside_here).webhook
         for text in LANES:
             lane = Lane(text) if text else None
             where = (space, text)
@@ -329,6 +341,7 @@ def _path(world: World, holder: Holder, where: Where, template: str) -> str:
         "upload": world.upload(holder, where),
         "token_id": world.victims[where[0]],
         "publisher": world.publishers[where[0]],
+        "webhook": world.webhooks[where[0]],
         "file": "1.root.json",
     }
     return template.format(**values)
@@ -361,6 +374,11 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/revocations"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
+        ("POST", "/v1/webhooks"): {
+            "namespace": namespace,
+            "url": "https://hooks.example/",
+            "events": ["token.expiring"],
+        },
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/trust/root"): {"root": world.trust.root},
         ("PUT", "/v1/trust/targets"): {"targets": world.trust.targets},

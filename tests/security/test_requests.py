@@ -153,6 +153,8 @@ def test_what_others_read_later_holds_no_control_characters(world: World, text: 
         ("PUT", f"/v1/revisions/{world.made.revision}/pin", "root", {"why": text}),
         ("POST", "/v1/claims", "write", {"subject": subject, "holder": "a" * 32, "who": text}),
         ("POST", "/v1/publishers", "root", {**rule, "namespace": "team", "label": text}),
+        ("POST", "/v1/webhooks", "root", {"namespace": "team", "url": "https://a.example/", "label": text}),
+        ("POST", "/v1/webhooks", "root", {"namespace": "team", "url": f"https://a.example/{text}"}),
         ("POST", "/v1/reports", "report", {**report, "why": [text]}),
         ("POST", "/v1/reports", "report", {**report, "node": text}),
         ("POST", "/v1/reports", "report", {**report, "fingerprint": {**FINGERPRINT, "gpu": text}}),

@@ -242,7 +242,7 @@ def test_an_administrator_of_one_namespace_sees_that_one(shared_site: Site) -> N
 def test_the_overview_has_the_sums_of_the_registry(shared_site: Site) -> None:
     page = shared_site.browser("admin").page("/ui")
     figures = page.text.partition("Overview")[2].partition("Names")[2].partition("Starts by outcome")[0]
-    for words in ("Entries 9 10 revisions", "Starts reported 13 1 unused", "Saved 5.9 min"):
+    for words in ("Entries 9 10 revisions", "Starts in 30 days 13 1 unused", "Saved in 30 days 5.9 min"):
         assert words.replace(" ", "") in figures.replace(" ", ""), (words, figures)
     assert "75.0 %" in page.text and "9 hits of 12" in page.text
     assert "decode/bf16/default" in page.text.partition("Went cold today")[2].partition("Entries")[2]
@@ -250,12 +250,13 @@ def test_the_overview_has_the_sums_of_the_registry(shared_site: Site) -> None:
 
 
 def test_usage_ranks_entries(shared_site: Site) -> None:
-    page = shared_site.browser("admin").page("/ui/usage")
-    saved, _, rest = page.text.partition("Largest")
+    browser = shared_site.browser("admin")
+    saved = browser.page("/ui/usage?by=dearest").text
     assert saved.index("prefill/bf16/default") < saved.index("decode/bf16/default")
-    assert "bert" not in saved and "175.8 KiB" in rest
-    coldest = rest.partition("Unused for the longest time")[2]
-    assert "hidden/f32" in coldest
+    assert "bert" not in saved
+    assert "175.8 KiB" in browser.page("/ui/usage").text
+    assert "hidden/f32" in browser.page("/ui/usage?by=coldest").text
+    assert browser.get("/ui/usage?by=nothing").status_code == 404
 
 
 def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> None:

@@ -39,7 +39,7 @@ def _admin(
 
 
 for _module in (
-    *("access", "signers", "publishers", "entries", "revisions"),
+    *("access", "signers", "publishers", "webhooks", "entries", "revisions"),
     *("trust", "trust_root", "trust_targets", "trust_draft", "upkeep", "doctor", "republish", "transfer"),
 ):
     importlib.import_module(f"{__name__}.{_module}")

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .. import __version__
+from .. import __version__, spans
 from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_wire
@@ -145,6 +146,10 @@ class Exchange:
             headers[API_HEADER] = str(API_VERSION)
             if self.token and token:
                 headers["Authorization"] = f"Bearer {self.token}"
+            if "opentelemetry.trace" in sys.modules or spans.VARIABLE in os.environ:
+                parent = spans.traceparent()
+                if parent is not None:
+                    headers["traceparent"] = parent
         return headers
 
     def check(self, answer: Answer) -> None:

@@ -66,7 +66,7 @@ class LinkPolicy:
         refused = [address for address in addresses if not self._permits(address)]
         if origin != self._registry and refused:
             raise Untrusted(
-                f"{self._registry}: links to {origin}, the {_kind(refused[0])} address {refused[0]}",
+                f"{self._registry}: links to {origin}, the {address_kind(refused[0])} address {refused[0]}",
                 f"if that is right, set CACHESVC_ALLOW_LINKS={refused[0]}",
             )
         return []
@@ -75,21 +75,21 @@ class LinkPolicy:
         written, reached = ipaddress.ip_address(address.partition("%")[0]), _address(address)
         if any(written in network or reached in network for network in self._allowed):
             return True
-        kind = _kind(address)
+        kind = address_kind(address)
         return kind == "public" or kind in self._registry_kinds()
 
     def _registry_kinds(self) -> set[str]:
         """Returns the kinds of the registry's addresses: of those that answered, else the one kind that its
         name has. The addresses behind a proxy are not known."""
         if self._peers:
-            return {_kind(peer) for peer in self._peers}
+            return {address_kind(peer) for peer in self._peers}
         if proxy_for(self._registry) is not None:
             return set()
         try:
             rows = socket.getaddrinfo(self._registry.host, self._registry.port, type=socket.SOCK_STREAM)
         except OSError:
             return set()
-        kinds = {_kind(str(row[4][0])) for row in rows}
+        kinds = {address_kind(str(row[4][0])) for row in rows}
         return kinds if len(kinds) == 1 else set()
 
 
@@ -103,7 +103,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return ip
 
 
-def _kind(text: str) -> str:
+def address_kind(text: str) -> str:
     """Returns ``public``, ``loopback``, ``link-local`` or ``private``."""
     ip = _address(text)
     if ip.is_loopback or ip.is_unspecified:  # Linux connects 0.0.0.0 to this machine

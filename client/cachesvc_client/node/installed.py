@@ -5,9 +5,10 @@ They hold no behaviour of a restore, so that ranks, canary, outcome and session 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ..wire.digest import Digest
@@ -74,9 +75,19 @@ class RestoreResult:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Adds the wall seconds of the block to a step."""
+        """Adds the wall seconds of the block to a step, which is a span of the program's trace too."""
         begin = time.perf_counter()
         try:
-            yield
+            with _span(step):
+                yield
         finally:
             self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - begin
+
+
+def _span(step: str) -> AbstractContextManager[None]:
+    """Returns the span of a step, where the program has imported OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return nullcontext()
+    from .. import spans
+
+    return spans.step(step)

@@ -4,6 +4,7 @@ soon as something was compiled afterwards."""
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 from ..hooks import logger
@@ -32,6 +33,8 @@ class OutcomeLog:
         elif names and report.revisions and not report.observed.clean:
             self._once(logging.WARNING, "compiled", compiled_line(report, names), report, names)
         elif names and report.state == "hit":
+            if "hit" not in self._logged:
+                _span_of_first_hit(names)
             self._once(logging.INFO, "hit", hit_line(report, names), report, names)
         if moment == "exit" and report.line not in self._logged:
             logger.write(logging.INFO, "at exit: %s", report.line, facts=outcome_facts("exit", report, names))
@@ -41,6 +44,14 @@ class OutcomeLog:
         if event not in self._logged:
             self._logged |= {event, report.line}
             logger.write(level, "%s", line, facts=outcome_facts(event, report, names))
+
+
+def _span_of_first_hit(names: str) -> None:
+    """Records the first full hit in the program's trace, where the program has imported OpenTelemetry."""
+    if "opentelemetry.trace" in sys.modules:
+        from .. import spans
+
+        spans.moment("first_hit", **{"cachesvc.names": names})
 
 
 def log_restored(label: str, result: RestoreResult, support: str) -> None:

@@ -6,6 +6,7 @@ second attempt, which claims the compilation or waits for the process that has t
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -31,7 +32,12 @@ class Attempt:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
+        run = self._run
+        if "opentelemetry.trace" in sys.modules:  # the program's trace goes on in the thread
+            from .. import spans
+
+            run = spans.in_restore(run)
+        self._thread = threading.Thread(target=run, name="cachesvc-restore", daemon=True)
         self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:

@@ -1,0 +1,1 @@
+"""Send events to the receivers that administrators name."""

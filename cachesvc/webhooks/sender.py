@@ -1,0 +1,113 @@
+"""Send one event to one receiver: signed, to permitted addresses alone, in bounded time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import cachesvc
+from cachesvc_client.http.connection import Pool
+from cachesvc_client.http.links import LinkPolicy, address_kind
+from cachesvc_client.http.origin import Origin, split_url
+from cachesvc_client.http.timed import Clock
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
+from cachesvc_client.wire.webhooks import DeliveryOutcome, signature
+
+SECONDS = 10.0
+"""Seconds that a delivery may take in all, from the connection to the head of the answer."""
+MAX_SAID = 300
+"""Characters of what a delivery came to."""
+_PRIVATE = "the operator allows it by the setting webhook_private_addresses"
+
+
+class Sender:
+    """Sends events. Thread-safe.
+
+    ``private_addresses``: connects to loopback, link-local and private addresses too. ``plain_http``: sends
+    over ``http://`` too. Without them an administrator of a namespace could have the registry send requests
+    into its own machine and network.
+    """
+
+    def __init__(self, *, private_addresses: bool = False, plain_http: bool = False) -> None:
+        self._private, self._plain_http = private_addresses, plain_http
+
+    def check(self, url: str) -> Origin:
+        """Returns the origin of a receiver. Raises ``InvalidRequest`` for a URL to which nothing is sent: not
+        HTTPS, or written as an address that is not public. A name is looked up at each delivery."""
+        origin, _ = split_url(url, "url")
+        if origin.scheme != "https" and not self._plain_http:
+            raise InvalidRequest(
+                "url: plain HTTP", "https://…; the operator allows http by the setting webhook_plain_http"
+            )
+        if origin.loopback and not self._private:
+            raise InvalidRequest(f"url: {origin.host} is this machine, to which nothing is sent", _PRIVATE)
+        try:
+            self._policy(origin).check_literal(origin)
+        except Untrusted as error:
+            raise InvalidRequest(f"url: {error.message}", error.hint) from None
+        return origin
+
+    def send(self, url: str, secret: str, event: str, body: bytes, now: int) -> DeliveryOutcome:
+        """Sends an event, and returns what came of it: only a status of 200 to 299 is a success. Redirects
+        are not followed, and the body of an answer is not read. ``now``: seconds of UTC, which are signed."""
+        began = time.monotonic()
+        try:
+            delivered, said = self._post(url, secret, event, body, now)
+        except CacheSvcError as error:
+            delivered, said = False, error.message
+        except UnicodeError:  # a name that is too long, or has an empty part: the look-up encodes it
+            delivered, said = False, "url: its host is not a name"
+        return DeliveryOutcome(delivered, said[:MAX_SAID], round(time.monotonic() - began, 3))
+
+    def _post(self, url: str, secret: str, event: str, body: bytes, now: int) -> tuple[bool, str]:
+        origin = self.check(url)
+        headers = {
+            "Host": origin.netloc,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "User-Agent": f"cachesvc/{cachesvc.__version__}",
+            "webhook-id": event,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(secret, event, now, body),
+            "Connection": "close",
+        }
+        clock = Clock(time.monotonic() + SECONDS, SECONDS)
+        path = split_url(url, "url")[1]
+        pool = Pool(SECONDS, self._policy(origin))
+        with pool.request(origin, "POST", path, headers, body, clock, reuse=False) as response:
+            status = response.status
+        pool.clear()
+        if 300 <= status < 400:
+            return False, f"status {status}: redirects are not followed"
+        return 200 <= status < 300, f"status {status}"
+
+    def _policy(self, origin: Origin) -> LinkPolicy:
+        return _Destinations(origin, everything=self._private)
+
+
+class _Destinations(LinkPolicy):
+    """Decides to which addresses of a receiver a connection may be made."""
+
+    def __init__(self, origin: Origin, *, everything: bool) -> None:
+        super().__init__(origin)
+        self._everything = everything
+
+    def permitted(self, origin: Origin, addresses: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Returns ``addresses`` if all of them are permitted. Raises ``Untrusted``. The connection goes to
+        one of these: its name is not looked up again."""
+        for row in addresses:
+            self._demand(origin, str(row[4][0]))
+        return addresses
+
+    def _require(self, origin: Origin, addresses: list[str]) -> list[tuple[Any, ...]]:
+        for address in addresses:
+            self._demand(origin, address)
+        return []
+
+    def _demand(self, origin: Origin, address: str) -> None:
+        kind = address_kind(address)
+        if kind != "public" and not self._everything:
+            raise Untrusted(
+                f"{origin.host} is the {kind} address {address}, to which nothing is sent",
+                _PRIVATE,
+            )
