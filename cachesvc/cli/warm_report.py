@@ -80,14 +80,14 @@ def _show(
     github: bool,
     comment: str | None,
 ) -> None:
-    from cachesvc.warm.ci.annotations import annotations
+    from cachesvc.warm.ci.annotations import annotate
     from cachesvc.warm.ci.code_quality import code_quality as findings
     from cachesvc.warm.ci.junit import junit as junit_text
     from cachesvc.warm.merged_report import merge_reports
 
     merged = merge_reports(places, runners)
     repository = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or ".")
-    listed = annotations(merged, repository)
+    listed = annotate(merged, repository)
     if report and report != STDOUT:
         _write("--report", report, merged.markdown())
     if junit:

@@ -75,13 +75,17 @@ class EnvironmentMatrix:
         """Return a line for each target that is not warm, where and why, and for each absent report."""
         absent = [f"no report of {runner}: its job failed, or did not keep it" for runner in self.absent]
         errors = [f"{runner}: nothing was warmed: {text}" for runner, text in self.errors.items()]
-        return absent + errors + [
-            f"{target} is {self._status(row, target)} on {', '.join(row.label[:2])} ({row.file})"
-            + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
-            for row in self.environments
-            for target in self.targets
-            if self._status(row, target) not in _GOOD
-        ]
+        return (
+            absent
+            + errors
+            + [
+                f"{target} is {self._status(row, target)} on {', '.join(row.label[:2])} ({row.file})"
+                + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
+                for row in self.environments
+                for target in self.targets
+                if self._status(row, target) not in _GOOD
+            ]
+        )
 
     def text(self) -> str:
         """Return the grid for a terminal or a log."""

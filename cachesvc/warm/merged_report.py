@@ -113,8 +113,8 @@ def merge_reports(places: Iterable[Path], runners: Sequence[str] = ()) -> Merged
     report, for two of one runner, and for reports on different names.
     """
     places = list(places)
-    files = [file for place in places for file in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
-    runs = tuple(map(read_report, files))
+    folders = {place: sorted(place.glob("*.json")) for place in places if place.is_dir()}
+    runs = tuple(read_report(file) for place in places for file in folders.get(place, [place]))
     names = {run.head.name: run.runner for run in runs if run.head}
     if len(names) > 1:
         listed = ", ".join(f"{name} ({runner})" for name, runner in names.items())
@@ -124,8 +124,8 @@ def merge_reports(places: Iterable[Path], runners: Sequence[str] = ()) -> Merged
         if present.count(runner) > 1:
             raise InvalidRequest(f"two reports of {runner}", "give each runner's report a name of its own")
     if not runs and not runners:
-        folders = ", ".join(map(str, places))
-        raise NotFound(f"{folders}: no report (*.json)", "cachesvc warm SPEC --json > FOLDER/RUNNER.json")
+        listed = ", ".join(map(str, places))
+        raise NotFound(f"{listed}: no report (*.json)", "cachesvc warm SPEC --json > FOLDER/RUNNER.json")
     return MergedReport(runs, tuple(runner for runner in runners if runner not in present))
 
 

@@ -27,7 +27,7 @@ class Annotation:
     line: int | None = None
 
 
-def annotations(report: MergedReport, repository: Path) -> list[Annotation]:
+def annotate(report: MergedReport, repository: Path) -> list[Annotation]:
     """Return an annotation for each target of a run that is not warm; errors first.
 
     A target that failed is an error; one that is cold or was cancelled is a warning, because a changed model

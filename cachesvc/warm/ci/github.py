@@ -36,8 +36,8 @@ def annotation_lines(annotations: Iterable[Annotation]) -> list[str]:
 
 
 def unobeyed(text: str) -> str:
-    """Return text of a log with a frame in which GitHub obeys no workflow command: parts of the text come from
-    models."""
+    """Return text of a log with a frame in which GitHub obeys no workflow command: parts of the text come
+    from models."""
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}\n{text}\n::{token}::"
 

@@ -32,8 +32,8 @@ def _add_suite(root: ElementTree.Element, runner: str, cases: list[ElementTree.E
         kind: str(sum(case.find(tag) is not None for case in cases))
         for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     }
-    suite = ElementTree.SubElement(root, "testsuite", name=printable(runner), tests=str(len(cases)), **counts)
-    suite.extend(cases)
+    attributes = {"name": printable(runner), "tests": str(len(cases)), **counts}
+    ElementTree.SubElement(root, "testsuite", attributes).extend(cases)
 
 
 def _case(outcome: Outcome, run: RunReport) -> ElementTree.Element:

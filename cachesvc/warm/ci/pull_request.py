@@ -18,7 +18,13 @@ from cachesvc_client.http.connection import Pool
 from cachesvc_client.http.origin import split_url
 from cachesvc_client.http.timed import Clock
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError, Forbidden, InvalidRequest, ProtocolMismatch, Unavailable
+from cachesvc_client.wire.errors import (
+    CacheSvcError,
+    Forbidden,
+    InvalidRequest,
+    ProtocolMismatch,
+    Unavailable,
+)
 
 MAX_COMMENT_BYTES = 60_000
 """Bytes of a report in a comment; GitHub takes 65,536 characters."""
@@ -53,7 +59,9 @@ class PullRequest:
         """
         path, repository = environ.get("GITHUB_EVENT_PATH", ""), environ.get("GITHUB_REPOSITORY", "")
         if not path or not _REPOSITORY.fullmatch(repository):
-            raise InvalidRequest("no job of GitHub Actions", "GITHUB_EVENT_PATH and GITHUB_REPOSITORY name it")
+            raise InvalidRequest(
+                "no job of GitHub Actions", "GITHUB_EVENT_PATH and GITHUB_REPOSITORY say for what it runs"
+            )
         number = _number(Path(path))
         if number is None:
             return None
@@ -64,9 +72,9 @@ class PullRequest:
     def write_comment(self, key: str, markdown: str) -> str:
         """Put the report into this pull request's comment of ``key``, and return the comment's address.
 
-        The comment is the first one that begins with the key's hidden marker and that a bot or a member of the
-        repository wrote: strangers may comment too. If there is none, it is added. Raises ``Forbidden`` for a
-        token that may not do this, and ``Unavailable``.
+        The comment is the first one that begins with the key's hidden marker and that a bot or a member of
+        the repository wrote: strangers may comment too. If there is none, it is added. Raises ``Forbidden``
+        for a token that may not do this, and ``Unavailable``.
         """
         marker = _marker(key)
         body = {"body": f"{marker}\n{markdown}"}
@@ -93,12 +101,16 @@ class PullRequest:
             except CacheSvcError as error:
                 # A comment that was sent and not answered may be there: it is not sent twice.
                 if not error.retry or method == "POST" or number == _TRIES:
+                    if isinstance(error, Unavailable):  # Its hint is about a registry.
+                        raise Unavailable(f"GitHub's API: {error.message}") from None
                     raise
             time.sleep(number)
         raise AssertionError("unreachable")
 
     def _ask(self, method: str, path: str, body: object) -> Any:
         origin, base = split_url(self.api, "GITHUB_API_URL")
+        if origin.scheme != "https" and not origin.loopback:
+            raise InvalidRequest(f"GITHUB_API_URL: {origin} is plain HTTP", "https://…")
         headers = {
             "Host": origin.netloc,
             "Accept": "application/vnd.github+json",
@@ -131,7 +143,8 @@ def _number(path: Path) -> int | None:
     """Return the number of the pull request that an event is about."""
     try:
         with open(path, "rb") as file:
-            event = codec.parse_json(file.read(_MAX_EVENT_BYTES + 1), limit=_MAX_EVENT_BYTES, what="the event")
+            data = file.read(_MAX_EVENT_BYTES + 1)
+        event = codec.parse_json(data, limit=_MAX_EVENT_BYTES, what="the event")
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"GITHUB_EVENT_PATH: {error}") from None
     pull = event.get("pull_request") if isinstance(event, dict) else None
