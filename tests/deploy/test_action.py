@@ -164,7 +164,8 @@ def test_a_wrong_input_fails_with_a_line(place: Path, inputs: dict[str, str], sa
     assert "Traceback" not in ran.log
 
 
-HOSTILE = "\"; touch pwned; $(touch pwned) `touch pwned` ' ${IFS} * -x"
+HOSTILE = '$(touch pwned)"; touch pwned; "`touch pwned` ${IFS} * -x'
+"""A text that runs a command, if it stands in a script within quotes."""
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.deploy.github_api import READ_TOKEN, STRANGER, TOKEN, Comments, comme
 from .conftest import command
 from .test_report import HEAD, OUTCOMES
 
-HOSTILE = "a%\r\n::error::x,y:z <b> @org/team #12 | `c` [l](http://x) *d* ##[add-mask]e\x1b[2J"
+HOSTILE = "a%0Ab%\r\n::error::x,y:z <b> @org/team #12 | `c` [l](http://x) *d* ##[add-mask]e\x1b[2J"
 SPEC_OF_BERT = '# a spec\nname = "team/bert"\n[[target]]\nid = "bert"\n\n[[target]]\n# vit\nid = "vit"\n'
 
 
