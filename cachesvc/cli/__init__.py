@@ -29,6 +29,7 @@ COMMANDS = {
     "init": ("init",),
     "serve": ("serve",),
     "warm": ("warm",),
+    "warm_report": ("warm-report",),
     "client": (
         "keygen",
         "login",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from cachesvc_client.commands.tables import aligned
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
 from .report import FORMAT, escape
+from .report_file import load_report
 
-MAX_REPORT_BYTES = 64 << 20
-"""Bytes of one report, at most."""
 MISSING = "missing"
 """Status of a target that a runner's report does not have."""
 _GOOD = ("warm", "fresh")
@@ -35,17 +33,19 @@ class EnvironmentReport:
 @dataclass(frozen=True, slots=True)
 class EnvironmentMatrix:
     """Holds the reports on one name, and the ``targets`` that each of them must have. ``absent``: runners
-    that must have reported and have no report."""
+    that must have reported and have no report. ``errors``: by runner, why its run has no targets."""
 
     name: str
     targets: tuple[str, ...]
     environments: tuple[EnvironmentReport, ...]
     absent: tuple[str, ...] = ()
+    errors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_status(self) -> int:
         """Return 0 if every target is warm in every environment and every runner reported, else 9."""
-        whole = self._warm == len(self.targets) * len(self.environments) and not self.absent
+        cells = len(self.targets) * len(self.environments)
+        whole = self._warm == cells and not self.absent and not self.errors
         return 0 if whole else NotWarm.exit_status
 
     @property
@@ -60,6 +60,7 @@ class EnvironmentMatrix:
         """Return one line: how many of the cells are warm, in how many environments."""
         total = len(self.targets) * len(self.environments)
         text = f"{self.name}: {self._warm} of {total} are warm, in {len(self.environments)} environments"
+        text += f"; {len(self.errors)} runners without a target" if self.errors else ""
         return f"{text}; {len(self.absent)} runners without a report" if self.absent else text
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -73,25 +74,31 @@ class EnvironmentMatrix:
     def problems(self) -> list[str]:
         """Return a line for each target that is not warm, where and why, and for each absent report."""
         absent = [f"no report of {runner}: its job failed, or did not keep it" for runner in self.absent]
-        return absent + [
-            f"{target} is {self._status(row, target)} on {', '.join(row.label[:2])} ({row.file})"
-            + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
-            for row in self.environments
-            for target in self.targets
-            if self._status(row, target) not in _GOOD
-        ]
+        errors = [f"{runner}: nothing was warmed: {text}" for runner, text in self.errors.items()]
+        return (
+            absent
+            + errors
+            + [
+                f"{target} is {self._status(row, target)} on {', '.join(row.label[:2])} ({row.file})"
+                + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
+                for row in self.environments
+                for target in self.targets
+                if self._status(row, target) not in _GOOD
+            ]
+        )
 
     def text(self) -> str:
         """Return the grid for a terminal or a log."""
-        parts = [self.summary(), aligned(self.rows(), "  ")]
+        parts = [self.summary(), *([aligned(self.rows(), "  ")] if self.environments else [])]
         return "\n".join([*parts, *self.problems()])
 
     def markdown(self) -> str:
         """Return the grid for a pull request or a job's summary."""
         head, *rows = self.rows()
         text = [f"# Warm report: {self.name}", "", self.summary() + ".", ""]
-        text += ["| " + " | ".join(map(escape, head)) + " |", "|" + "---|" * len(head)]
-        text += ["| " + " | ".join(map(escape, row)) + " |" for row in rows]
+        if rows:
+            text += ["| " + " | ".join(map(escape, head)) + " |", "|" + "---|" * len(head)]
+            text += ["| " + " | ".join(map(escape, row)) + " |" for row in rows]
         if self.problems():
             text += ["", *(f"- {escape(line)}" for line in self.problems())]
         return "\n".join([*text, ""])
@@ -108,7 +115,7 @@ class EnvironmentMatrix:
         ]
         warm = self.exit_status == 0
         document = {"format": FORMAT, "name": self.name, "warm": warm, "environments": environments}
-        return {**document, "absent": list(self.absent)}
+        return {**document, "absent": list(self.absent), "errors": dict(self.errors)}
 
 
 def read_reports(
@@ -131,14 +138,7 @@ def read_reports(
 
 
 def _read(path: Path, name: str) -> EnvironmentReport:
-    try:
-        if path.stat().st_size > MAX_REPORT_BYTES:
-            raise InvalidRequest(f"{path}: larger than a report", "give what cachesvc warm --json prints")
-        report = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidRequest(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise InvalidRequest(f"{path}: not JSON", "give what cachesvc warm --json prints") from None
+    report = load_report(path)
     try:
         if report["format"] != FORMAT:
             raise ValueError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -153,7 +154,10 @@ def document(head: ReportHead, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "registry": head.registry,
         "commit": head.commit,
         "use": head.use if any(outcome.good for outcome in outcomes) else "",
-        "targets": [{**plain(outcome), "notes": _notes(outcome)} for outcome in outcomes],
+        "targets": [
+            {**plain(outcome), "notes": _notes(outcome), "line": head.line_of(outcome.target)}
+            for outcome in outcomes
+        ],
     }
     finite: dict[str, Any] = _finite(report)
     return finite
@@ -170,7 +174,7 @@ def markdown(head: ReportHead, outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         more = details(outcome)
         if more or not is_measured(outcome):
-            text += ["", f"## {outcome.target}: {outcome.status}", ""]
+            text += ["", f"## {escape(outcome.target)}: {escape(outcome.status)}", ""]
             text += [f"- {escape(line)}" for line in more]
     if any(outcome.good for outcome in outcomes):
         text += ["", "## Use it", "", "```sh", head.use, "```"]
@@ -281,8 +285,18 @@ def _finite(value: Any) -> Any:
 
 
 def escape(text: str) -> str:
-    """Return text for one cell or line of Markdown."""
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    """Return text for one cell or line of Markdown, which shows it as it is: no markup, no link, no picture.
+    Nobody is notified on GitHub or GitLab: an entity stands between ``@`` and a name, and between ``#`` and
+    a number."""
+    line = " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;")
+    return _REFERENCE.sub("\\1&#8203;", _MARKUP.sub(r"\\\g<0>", line))
+
+
+_MARKUP = re.compile(r"^#|[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Matches what is markup within a line. ``_`` inside of a word is none.
+A text that begins with ``#`` would be a heading."""
+_REFERENCE = re.compile(r"((?<!&)[@#!])(?=\w)")
+"""Matches the beginning of a mention, and of a reference to an issue, a pull or a merge request."""
 
 
 def _option_text(value: object) -> str:

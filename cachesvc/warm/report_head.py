@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import tomllib
 
 from cachesvc_client.commands.coverage import environment_label
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Name
 
 from .checkout import find_checkout
+from .toml_lines import lines_of
 
 
 @dataclass(frozen=True, slots=True)
 class ReportHead:
     """Describes a run. ``environment``: the fingerprint of this machine. ``registry``: its address, empty
     without one. ``commit``: of the checkout in which the spec lies, empty if it lies in none. ``use``: the
-    command that starts a service with the result."""
+    command that starts a service with the result. ``target_lines``: on which line of the spec each target
+    begins, by its id."""
 
     name: str
     spec: str
@@ -28,6 +32,7 @@ class ReportHead:
     registry: str = ""
     commit: str = ""
     use: str = ""
+    target_lines: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -36,8 +41,19 @@ class ReportHead:
         """Describe a run over ``spec`` in this process's Python."""
         python = platform.python_version()
         return cls(
-            str(name), str(spec), environment, python, registry, project_commit(spec), use or use_line(name)
+            str(name),
+            str(spec),
+            environment,
+            python,
+            registry,
+            project_commit(spec),
+            use or use_line(name),
+            target_lines(spec),
         )
+
+    def line_of(self, target: str) -> int | None:
+        """Return the line of the spec on which a target such as ``bert/float32/default`` begins."""
+        return self.target_lines.get(target.partition("/")[0])
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what a reader is told, as pairs of a label and a text."""
@@ -55,6 +71,17 @@ def project_commit(spec: Path, environ: Mapping[str, str] = os.environ) -> str:
     checkout = find_checkout(spec.absolute().parent)
     named = environ.get("GITHUB_SHA") or environ.get("CI_COMMIT_SHA") or ""
     return named[:64] or (checkout.commit if checkout else "")
+
+
+def target_lines(spec: Path) -> dict[str, int]:
+    """Return the line of each target's header, by its id; nothing for a file that is no spec any more."""
+    try:
+        text = spec.read_text()
+        targets = tomllib.loads(text)["target"]
+        lines = lines_of(text)
+        return {target["id"]: lines["target", number] for number, target in enumerate(targets)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def use_line(name: Name) -> str:

@@ -3,6 +3,7 @@ in them exists."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from cachesvc.settings import Settings
+from cachesvc.warm.merged_report import MergedReport
 
 from .charts import ROOT, invalid, pods, unsafe
 from .failure_modes import SHOWN_BY
@@ -41,6 +43,7 @@ def program(name: str, *arguments: object, cwd: Path = ROOT) -> list[str]:
     )
 
 
+@functools.cache
 def schema_check(name: str) -> Callable[[Path], list[str]]:
     return lambda path: program("check-jsonschema", "--builtin-schema", f"vendor.{name}", path)
 
@@ -85,7 +88,67 @@ def workflow(path: Path) -> list[str]:
             problems.append(f"{name}: a secret that no environment guards")
         if "timeout-minutes" not in job:
             problems.append(f"{name}: may run forever")
+        for step in job["steps"]:
+            if "checkout" in step.get("uses", "") and step.get("with") != {"persist-credentials": False}:
+                problems.append(f"{name}: the models' code finds GitHub's token in the checkout")
+        group = job.get("concurrency", {})
+        if group and not group.get("cancel-in-progress") and group.get("queue") != "max":
+            problems.append(f"{name}: a job that waits is dropped when another one comes")
+        runners = [gpu for other in loaded["jobs"].values() for gpu in gpus(other)]
+        for step in action_steps(job):
+            if "merge" in step["with"] and set(step["with"]["runners"].split()) != set(runners):
+                problems.append(f"{name}: a runner may fail to report, and nobody sees it")
     return problems
+
+
+def gpus(job: Mapping[str, Any]) -> list[str]:
+    return list(job.get("strategy", {}).get("matrix", {}).get("gpu", []))
+
+
+def action_steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [step for step in job["steps"] if "deploy/github/action@" in step.get("uses", "")]
+
+
+def inputs(path: Path) -> list[str]:
+    """Check that a workflow gives the action inputs that it has."""
+    known = yaml.safe_load(ACTION.read_text())["inputs"]
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    return [
+        f"{name}: no input {word}"
+        for name, job in jobs.items()
+        for step in action_steps(job)
+        for word in step["with"]
+        if word not in known
+    ]
+
+
+def composite(path: Path) -> list[str]:
+    """Check that no input is a part of a script, that each script has the variables and each expression the
+    input or output that it names, and that no shell waits for `warm` with the key."""
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text())
+    steps = {step["id"]: step for step in loaded["runs"]["steps"]}
+    problems = [f"{name}: an expression in a script" for name, step in steps.items() if "${{" in step["run"]]
+    for name, step in steps.items():
+        used = set(re.findall(r"\bINPUT_\w+", step["run"]))
+        problems += [f"{name}: {word}" for word in sorted(used ^ (set(step["env"]) - {"GITHUB_TOKEN"}))]
+    text = path.read_text()
+    problems += [
+        f"no input {word}" for word in re.findall(r"\binputs\.([\w-]+)", text) if word not in loaded["inputs"]
+    ]
+    outputs = {"report": OUTPUTS, "warm": {"report"}}
+    problems += [
+        f"no output {word} of {step}"
+        for step, word in re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", text)
+        if word not in outputs[step]
+    ]
+    last = steps["warm"]["run"].strip().splitlines()[-1]
+    if not last.startswith("exec ") or "cachesvc warm " not in last:
+        problems.append("warm: a shell that has the key waits for it")
+    return problems
+
+
+OUTPUTS = set(MergedReport((), ("absent",)).outputs())
+"""Names of the outputs that `warm-report --github` writes."""
 
 
 def restricted(path: Path) -> list[str]:
@@ -117,6 +180,9 @@ TOOLS = {"max_connections"}
 """Settings of other programs."""
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 WARM = DEPLOY / "github" / "warm.yml"
+MATRIX = DEPLOY / "github" / "matrix.yml"
+ACTION = DEPLOY / "github" / "action" / "action.yml"
+GITLAB = DEPLOY / "gitlab" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
 VOLUME = DEPLOY / "kubernetes" / "bundles-in-image-volume.yaml"
 BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
@@ -131,6 +197,23 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (workflow, WARM, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_WRITE_TOKEN"),
     (workflow, WARM, "  pull_request:\n", "  pull_request_target:\n"),
     (workflow, WARM, "    environment: cachesvc-lane\n", ""),
+    (workflow, WARM, "persist-credentials: false", "persist-credentials: true"),
+    (schema_check("github-workflows"), MATRIX, "queue: max", "queue: all"),
+    (workflow, MATRIX, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_SIGNING_KEY"),
+    (workflow, MATRIX, "      queue: max\n", ""),
+    (workflow, MATRIX, "runners: h200 l4", "runners: h200"),
+    (inputs, WARM, "signing-key:", "signing_key:"),
+    (inputs, MATRIX, "merge: reports", "merged: reports"),
+    (schema_check("github-actions"), ACTION, "    - name: Warm", "    - nome: Warm"),
+    (composite, ACTION, '-- "$INPUT_SPEC"', '-- "${{ inputs.spec }}"'),
+    (composite, ACTION, "INPUT_OIDC: ${{ inputs.oidc }}", "INPUT_OIDC: ${{ inputs.odic }}"),
+    (composite, ACTION, "        INPUT_KEY: ${{ inputs.working-directory }}/${{ inputs.spec }}\n", ""),
+    (composite, ACTION, "steps.report.outputs.revision }}", "steps.warm.outputs.revision }}"),
+    (composite, ACTION, '        exec "$INPUT_PYTHON" -P', '        "$INPUT_PYTHON" -P'),
+    (words, ACTION, "cachesvc warm-report", "cachesvc report-warm"),
+    (schema_check("gitlab-ci"), GITLAB, "  script:\n    - exec", "  scripts:\n    - exec"),
+    (words, GITLAB, "--code-quality", "--codequality"),
+    (words, GITLAB, "admin publishers add", "admin publisher add"),
     (yamllint, WARM, "      - uses", "     - uses"),
     (yamllint, COMPOSE, "volumes:\n  certificates:", "volumes:\n  certificates:\n  certificates:"),
     (yamllint, INIT, "          command:\n            - sh", "          command:\n           - sh"),
@@ -143,7 +226,7 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
     (hadolint, BUNDLES, "COPY --from=bundles", "ADD --from=bundles"),
     (words, COMPOSE, "CACHESVC_SERVER_LOG", "CACHESVC_SERVER_LOGS"),
-    (words, WARM, "cachesvc warm warm.toml --check", "cachesvc warm warm.toml --chek"),
+    (words, WARM, "cachesvc admin publishers add", "cachesvc admin publishers new"),
     (words, INIT, "cachesvc-client pull team/bert --all", "cachesvc-client pull team/bert --every"),
     (words, INIT, "CACHESVC_BUNDLE", "CACHESVC_BUNDLES"),
     (words, BUNDLES, "cachesvc-client pull", "cachesvc-client fetch"),

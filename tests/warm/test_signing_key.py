@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cachesvc_client.bundle.seal import SigningKey
+from tests.deploy.composite import as_runner, run_action
 
 from .conftest import TINY, allow_main, command
 
@@ -36,10 +37,11 @@ TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
 """
 
 
-def publish_step() -> dict:
+def publish_inputs(secrets: dict[str, str]) -> dict[str, str]:
+    """Return what the workflow of the example gives the action, with the values of secrets."""
     job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["publish"]
-    [step] = [step for step in job["steps"] if "cachesvc warm" in step.get("run", "")]
-    return step
+    [step] = [step for step in job["steps"] if "deploy/github/action@" in step.get("uses", "")]
+    return {name: secrets.get(text, text) for name, text in step["with"].items()}
 
 
 def secret_of(size: int) -> str:
@@ -70,35 +72,25 @@ def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry
     (folder / "warm.toml").write_text(
         SPEC.format(digest=digests, size=len(key), answer=folder / "found", tiny=TINY)
     )
-    step = publish_step()
-    values = {
-        "${{ secrets.CACHESVC_SIGNING_KEY }}": key,
-    }
-    step_variables = {
-        name: values.get(text, text.replace("${{ runner.temp }}", str(folder)))
-        for name, text in step["env"].items()
-    }
-    variables = {name: registry[name] for name in ("CACHESVC_URL", "CACHESVC_TRUSTED_KEYS")}
-    variables |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder / "home")}
+    inputs = publish_inputs({"${{ secrets.CACHESVC_SIGNING_KEY }}": key})
     (folder / "home").mkdir()
-    (folder / "step.sh").write_text(step["run"])
-    result = subprocess.run(
-        [*user, "bash", "-e", str(folder / "step.sh")],
-        env={
-            **variables,
-            **issuer.github(),
-            **step_variables,
-            "CACHESVC_SIGNER": f"cmd:/bin/sign --pin {pin}",  # the option decides
-            "TMPDIR": str(folder),
-            "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
+    environ = {
+        **{name: registry[name] for name in ("CACHESVC_URL", "CACHESVC_TRUSTED_KEYS")},
+        **issuer.github(),
+        "HOME": str(folder / "home"),
+        "CACHESVC_SIGNER": f"cmd:/bin/sign --pin {pin}",  # the input decides
+        "TMPDIR": str(folder),
+    }
+    ran = run_action(
+        WORKFLOW.parent / "action",
+        {**inputs, "spec": str(folder / "warm.toml"), "install": "none", "python": sys.executable},
+        as_runner(environ),
+        folder,
+        prefix=user,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "published" in result.stdout + result.stderr
+    assert ran.ok, ran.log
+    assert ran.outputs["revision"].startswith("sha256:")
+    assert key not in ran.log + ran.summary
     lines = [line.split() for line in (folder / "found").read_text().splitlines()]
     assert len(lines) >= 3 and all(int(searched) > 3 for searched, *_ in lines), "the model did not search"
     assert not any(places for _, *places in lines), lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import pytest
 from hypothesis import given
@@ -119,6 +119,18 @@ def test_a_record_may_contain_records_of_its_type():
         codec.build(
             Tree, {"name": "a", "branches": [{"name": "b"}, {"name": "c", "branches": [{"name": 1}]}]}
         )
+
+
+@dataclass(frozen=True)
+class Choice:
+    faster: Literal["", "compiled", "eager"] = ""
+
+
+def test_a_value_that_is_no_choice_is_refused():
+    assert codec.build(Choice, {"faster": "eager"}) == Choice("eager")
+    for other in ("horse", 1, ["eager"]):
+        with pytest.raises(ValueError, match=r"Choice\.faster: one of '', 'compiled', 'eager' is expected"):
+            codec.build(Choice, {"faster": other})
 
 
 def test_fields_of_a_newer_peer_are_ignored():

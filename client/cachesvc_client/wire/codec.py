@@ -141,6 +141,8 @@ def _reader(hint: Any) -> _Reader:
         return _list_reader(origin, _reader(typing.get_args(hint)[0]))
     if origin is dict:
         return _dict_reader(_reader(typing.get_args(hint)[1]))
+    if origin is typing.Literal:
+        return _choice_reader(typing.get_args(hint))
     if dataclasses.is_dataclass(hint):
         record: Any = hint
         return lambda value: _record_reader(record)(value)  # read on use: a record may hold its own type
@@ -229,6 +231,15 @@ def _plain_reader(hint: type) -> _Reader:
         if hint is float and type(value) is int:
             return float(value)
         raise _InvalidValue(f"{hint.__name__} is expected")
+
+    return read
+
+
+def _choice_reader(choices: tuple[Any, ...]) -> _Reader:
+    def read(value: Any) -> Any:
+        if value in choices:
+            return value
+        raise _InvalidValue(f"one of {', '.join(map(repr, choices))} is expected")
 
     return read
 
