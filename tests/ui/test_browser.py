@@ -310,3 +310,36 @@ def test_a_person_signs_in_at_the_provider_and_confirms_a_change(tmp_path: Path,
         # The first page was one of nobody yet.
         assert [text for text in page.complaints if "401" not in text] == []
         page.context.close()
+
+
+MARK_ALL = """() => {
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    const all = document.querySelectorAll("a[href], button, input:not([type=hidden]), summary, [tabindex='0']");
+    const shown = [...all].filter((one) => one.getClientRects().length);
+    shown.forEach((one, number) => { one.dataset.number = number; });
+    return shown.map((one) => one.outerHTML.slice(0, 120));
+}"""
+"""Opens what is folded, numbers what a mouse can use on a page, and returns it."""
+WHERE = """() => {
+    const one = document.activeElement, place = one.getBoundingClientRect();
+    const seen = place.right > 0 && place.left < innerWidth && place.bottom > 0 && place.top < innerHeight;
+    return [one.dataset.number ?? "", seen];
+}"""
+"""Returns the number of the element with the focus, and whether a part of it is in the window."""
+
+
+def test_the_keyboard_alone_reaches_everything_in_a_narrow_window(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 360)
+    log_in(page, served)
+    for name, path in pages(served).items():
+        page.goto(served.url + path)
+        there = page.evaluate(MARK_ALL)
+        reached = set()
+        for _ in range(len(there) + 2):
+            page.keyboard.press("Tab")
+            number, seen = page.evaluate(WHERE)
+            if number:
+                assert seen, (name, there[int(number)])
+                reached.add(int(number))
+        assert [html for number, html in enumerate(there) if number not in reached] == [], name
+    page.context.close()
