@@ -314,7 +314,8 @@ def test_a_person_signs_in_at_the_provider_and_confirms_a_change(tmp_path: Path,
 
 MARK_ALL = """() => {
     document.querySelectorAll("details").forEach((one) => { one.open = true; });
-    const all = document.querySelectorAll("a[href], button, input:not([type=hidden]), summary, [tabindex='0']");
+    const kinds = "a[href], button, input:not([type=hidden]), summary, [tabindex='0']";
+    const all = document.querySelectorAll(kinds);
     const shown = [...all].filter((one) => one.getClientRects().length);
     shown.forEach((one, number) => { one.dataset.number = number; });
     return shown.map((one) => one.outerHTML.slice(0, 120));
