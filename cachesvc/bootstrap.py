@@ -12,6 +12,7 @@ from pathlib import Path
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.store import BlobStore, Links, Unusable, prove
 from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
+from cachesvc.domain.people import parse_grant
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.store import Hot
@@ -22,7 +23,9 @@ from cachesvc.index.engine import (
     pending_sqlite,
     refuse_network_filesystem,
 )
-from cachesvc.registry.context import Limits, Registry
+from cachesvc.oidc.issuers import Issuers
+from cachesvc.oidc.login import Client
+from cachesvc.registry.context import Limits, PersonLogin, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
@@ -40,6 +43,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
     registry uses it, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable`` with
     one line.
     """
+    login = _login(settings)
     with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
             index = open_postgresql(settings.database)
@@ -59,6 +63,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     links=links,
                     meter=meter,
                     own=own,
+                    login=login,
                     trust_keys=_trust_keys(settings),
                     sender=Sender(
                         private_addresses=settings.webhook_private_addresses,
@@ -98,6 +103,7 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
     is no fault, if it can be made.
     """
     _trust_keys(settings)
+    login = _login(settings)
     if settings.database:
         steps = pending_postgresql(settings.database)
         index = "PostgreSQL"
@@ -123,7 +129,11 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
         hot.check()
     finally:
         hot.close()
-    return [*found, ("hints", "Redis" if settings.redis else "in this process")]
+    found.append(("hints", "Redis" if settings.redis else "in this process"))
+    if login is not None:
+        Issuers().endpoints(login.client.issuer)
+        found.append(("login", f"{login.client.issuer}, back to {login.client.redirect_uri}"))
+    return found
 
 
 def _existing_parent(path: Path) -> Path:
@@ -233,6 +243,33 @@ def _trust_keys(settings: Settings) -> TrustKeys | None:
         online = SigningKey.from_text(settings.online_key, "the setting online_key")
     folder = None if settings.database else settings.data
     return TrustKeys(folder, online) if folder is not None or online is not None else None
+
+
+def _login(settings: Settings) -> PersonLogin | None:
+    """Returns how people log in at the provider that the settings name; ``None`` if they name none. Asks the
+    provider nothing: a start does not depend on it."""
+    if not settings.oidc_issuer:
+        return None
+    page = f"{settings.public_url}/ui/login"
+    secret = settings.oidc_client_secret
+    if settings.oidc_client_secret_file is not None:
+        secret = _read_secret(settings.oidc_client_secret_file)
+    client = Client(
+        settings.oidc_issuer, settings.oidc_client_id, secret, f"{page}/callback", settings.oidc_scopes
+    )
+    rules = {value: tuple(map(parse_grant, grants)) for value, grants in settings.oidc_roles.items()}
+    return PersonLogin(client, page, settings.oidc_claim, rules, settings.oidc_session_seconds)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text"
+        raise InvalidRequest(f"oidc_client_secret_file {path}: {reason}") from None
+    if not secret:
+        raise InvalidRequest(f"oidc_client_secret_file {path}: is empty", "write the client's secret into it")
+    return secret
 
 
 def _limits(settings: Settings) -> Limits:

@@ -6,15 +6,18 @@ production registries differ here and nowhere else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomllib
-from pydantic import AfterValidator, ByteSize, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from cachesvc.domain.people import parse_grant
 from cachesvc_client.environment.variables import KNOWN, unknown_variables
+from cachesvc_client.http.origin import split_url
 from cachesvc_client.wire.admin import BOUNDS
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
@@ -22,7 +25,7 @@ from cachesvc_client.wire.suggestion import did_you_mean
 
 PREFIX = "CACHESVC_SERVER_"
 """Beginning of the variables' names."""
-SECRET = frozenset({"database", "redis", "first_token", "online_key"})
+SECRET = frozenset({"database", "redis", "first_token", "online_key", "oidc_client_secret"})
 """Settings that hold passwords: their values are not shown."""
 
 
@@ -38,6 +41,50 @@ def _zero_or_ten(seconds: int) -> int:
     if seconds != 0 and seconds < 10:
         raise ValueError("10 or more, or 0 for never")
     return seconds
+
+
+def _encrypted(url: str) -> str:
+    if url:
+        try:
+            origin, _ = split_url(url, "the address")
+        except InvalidRequest as error:
+            raise ValueError(error.hint) from None
+        if origin.scheme != "https" and not origin.loopback:
+            raise ValueError("expected https://…, or http on loopback")
+    return url
+
+
+def _origin(url: str) -> str:
+    if not url:
+        return url
+    origin, path = split_url(_encrypted(url), "the address")
+    if path.strip("/"):
+        raise ValueError("expected no path, such as https://cache.example: the page is at /ui there")
+    return str(origin)
+
+
+def _scopes(scopes: str) -> str:
+    if "openid" not in scopes.split():
+        raise ValueError("openid is one of them: without it there is no ID token")
+    return " ".join(scopes.split())
+
+
+def _roles(value: Any) -> Any:
+    """Returns the roles by the claim's values: a table of the file, or the JSON of a variable."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('a JSON object, such as {"cache-admins": "admin in *"}') from None
+    if not isinstance(value, dict):
+        raise ValueError('a table, such as {"cache-admins": "admin in *"}')
+    roles = {}
+    for name, grants in value.items():
+        listed = [grants] if isinstance(grants, str) else grants
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise ValueError(f"{name[:80]!r}: a text such as 'read in team', or a list of them")
+        roles[name] = [str(parse_grant(one)) for one in listed]
+    return roles
 
 
 Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
@@ -117,12 +164,38 @@ class Settings(BaseSettings):
     """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
     ``/metrics`` asks for no token: turn this on where it is kept inside."""
     web_page: bool = True
-    """Serve the web page of operators at ``/ui``. It needs a login with a token."""
+    """Serve the web page of operators at ``/ui``. It needs a login: with a token, or as ``oidc_issuer``
+    says."""
     webhook_private_addresses: bool = False
     """Send events of webhooks to loopback, link-local and private addresses too. Every administrator of a
     namespace can name a receiver: turn this on where all of them may reach what the registry reaches."""
     webhook_plain_http: bool = False
     """Send events of webhooks by ``http://`` too. Whoever is on the way can then read them."""
+    public_url: Annotated[str, AfterValidator(_origin)] = ""
+    """Address at which browsers reach this registry, such as ``https://cache.example``. With ``oidc_issuer``:
+    the identity provider sends browsers back to ``/ui/login/callback`` there, and to no other address."""
+    oidc_issuer: Annotated[str, AfterValidator(_encrypted)] = ""
+    """Issuer of an OpenID Connect provider, letter by letter as its discovery document says it: people log in
+    to the web page there too. It needs ``public_url``, ``oidc_client_id``, a client secret, and
+    ``oidc_roles``."""
+    oidc_client_id: str = ""
+    """What the provider calls this registry."""
+    oidc_client_secret: str = ""
+    """Secret of that client."""
+    oidc_client_secret_file: Path | None = None
+    """File with that secret, in the place of ``oidc_client_secret``."""
+    oidc_scopes: Annotated[str, AfterValidator(_scopes)] = "openid profile email"
+    """What the provider is asked for, with spaces. Some providers need ``groups`` too."""
+    oidc_claim: str = Field(default="groups", min_length=1)
+    """Claim of the ID token that decides what a person may do: a text, or a list of texts. With ``email``
+    only addresses count that the provider has verified."""
+    oidc_roles: Annotated[dict[str, list[str]], NoDecode, BeforeValidator(_roles)] = Field(
+        default_factory=dict
+    )
+    """What each value of that claim allows, such as ``{"cache-admins": "admin in *", "ml": "read in team"}``;
+    in a variable as JSON. Nobody else has a role."""
+    oidc_session_seconds: int = Field(default=3600, ge=300, le=28_800)
+    """How long such a login lasts. A role that the provider takes away ends then, at the latest."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
     connections: int = Field(default=10_000, ge=1)
@@ -229,8 +302,31 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.online_key and settings.online_key_file is not None:
         raise InvalidRequest("online_key, online_key_file: both are set", "set one of them")
+    _check_login(settings)
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise InvalidRequest("tls_certificate, tls_key: one is set without the other", "set both or none")
+
+
+def _check_login(settings: Settings) -> None:
+    """Raises ``InvalidRequest`` for a login at a provider of which only a part is set."""
+    needed = {
+        name: bool(getattr(settings, name))
+        for name in ("oidc_issuer", "public_url", "oidc_client_id", "oidc_roles")
+    }
+    secrets = ("oidc_client_secret", "oidc_client_secret_file")
+    if all(getattr(settings, name) for name in secrets):
+        raise InvalidRequest(f"{', '.join(secrets)}: both are set", "set one of them")
+    needed["oidc_client_secret or oidc_client_secret_file"] = any(getattr(settings, name) for name in secrets)
+    present = [name for name in Settings.model_fields if name.startswith("oidc_") and getattr(settings, name)]
+    present = [name for name in present if name in settings.model_fields_set]
+    absent = [name for name, there in needed.items() if not there]
+    if present and absent:
+        raise InvalidRequest(
+            f"{present[0]}: is set, and {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not",
+            "a login at an identity provider needs all of them",
+        )
+    if present and not settings.web_page:
+        raise InvalidRequest(f"{present[0]}: is set, and web_page is off", "people log in to the page alone")
 
 
 def _validate(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
@@ -244,12 +340,12 @@ def _validate(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
             raise InvalidRequest(f"{where(name)}: there is no such setting", hint) from None
         if name in SECRET:
             raise InvalidRequest(f"{where(name)}: {first['msg']}") from None
-        text = str(first["input"])[:80]
+        text, message = str(first["input"])[:80], first["msg"].removeprefix("Value error, ")
         if first["type"].startswith("byte_size"):
             raise InvalidRequest(
                 f"{where(name)}: {text!r} is no size", "a number of bytes, or a text such as 200GiB"
             ) from None
-        raise InvalidRequest(f"{where(name)}: {first['msg']}, got {text!r}") from None
+        raise InvalidRequest(f"{where(name)}: {message}, got {text!r}") from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -50,12 +50,16 @@ def render() -> str:
 def _default(field: FieldInfo) -> str:
     if field.default is None:
         return "not set"
+    if field.default_factory is not None:
+        return "empty"
     if isinstance(field.default, Path | str):
         return f"`{field.default}`" if str(field.default) else "empty"
     return f"`{field.default}`"
 
 
 def _allowed(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is dict:
+        return "a table"
     types = [_plain(one) for one in get_args(field.annotation) or (field.annotation,) if one is not NoneType]
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(field.annotation))

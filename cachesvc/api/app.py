@@ -61,6 +61,7 @@ def create_app(
         app.state.uploads = UploadPlaces()
         app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
+        app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with app.state.resolves.running(read_routes.RESOLVES), app.state.long_resolves.running(1):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)

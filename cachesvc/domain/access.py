@@ -40,8 +40,9 @@ class Action(enum.IntEnum):
 class Token:
     """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
     CI job to which the registry gave it; ``None`` for a token that an administrator made. ``last_used``: to
-    an hour. ``of_job``: it was given by a rule, and lives for minutes. ``via``: by what it acts now, for the
-    audit log: ``web`` in a session of the web page; ``None`` by itself."""
+    an hour. ``of_job``: it was given by a rule, and lives for minutes. ``person``: who logged in to the web
+    page at an identity provider, as ``ISSUER SUBJECT``; such a token has no secret. ``via``: by what it acts
+    now, for the audit log: ``web`` in a session of the web page; ``None`` by itself."""
 
     token: str
     label: str
@@ -54,6 +55,7 @@ class Token:
     builder: BuilderIdentity | None = None
     last_used: int | None = None
     of_job: bool = False
+    person: str | None = None
     via: str | None = None
 
 

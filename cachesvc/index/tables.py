@@ -77,7 +77,8 @@ class TokenRow(SQLModel, table=True):
     ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``).
     ``last_used``: to an hour; ``None``: not since this column is there. ``previous_hash``: of the secret
     before a rotation, which is valid until ``previous_until``. ``announced``: the expiry of which receivers
-    of webhooks were told."""
+    of webhooks were told. ``person``: who logged in to the web page at an identity provider, as ``ISSUER
+    SUBJECT``; the token of a login has no secret, and ``secret_hash`` is the hash of nothing."""
 
     __tablename__ = "tokens"
     token: str = Field(primary_key=True, max_length=40)
@@ -95,6 +96,7 @@ class TokenRow(SQLModel, table=True):
     previous_hash: str | None = Field(default=None, max_length=64, unique=True, index=True)
     previous_until: int | None = Field(default=None, sa_type=sa.BigInteger)
     announced: int | None = Field(default=None, sa_type=sa.BigInteger)
+    person: str | None = Field(default=None, max_length=800, index=True)
 
 
 class SessionRow(SQLModel, table=True):

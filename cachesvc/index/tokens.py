@@ -36,6 +36,7 @@ class Tokens:
                 revoked=token.revoked,
                 publisher=publisher,
                 builder=plain(token.builder) if token.builder else None,
+                person=token.person,
             )
         )
 
@@ -85,13 +86,14 @@ class Tokens:
         return [_token(row) for row in self._session.exec(query)]
 
     def count_expiring(self, now: int, until: int) -> int:
-        """Counts the tokens that are valid at ``now`` and expire by ``until``. Those of CI jobs, which live
-        for minutes, are left out."""
+        """Counts the tokens that are valid at ``now`` and expire by ``until``. Those of CI jobs and of logins
+        are left out: they end by themselves, and nobody has to renew one."""
         query = sa.select(sa.func.count()).where(
             col(TokenRow.expires) > now,
             col(TokenRow.expires) <= until,
             col(TokenRow.revoked).is_(None),
             col(TokenRow.publisher).is_(None),
+            col(TokenRow.person).is_(None),
         )
         return int(self._session.connection().execute(query).scalar() or 0)
 
@@ -135,9 +137,16 @@ class Tokens:
         return hashes
 
     def forget_given(self, before: int) -> None:
-        """Deletes the tokens that rules gave and that expired before ``before``; the audit log keeps them."""
-        given = (col(TokenRow.publisher).is_not(None), col(TokenRow.expires) < before)
-        run_change(self._session, sa.delete(TokenRow).where(*given))
+        """Deletes the tokens of CI jobs and of logins that expired before ``before``; the audit log keeps
+        them."""
+        given = sa.or_(col(TokenRow.publisher).is_not(None), col(TokenRow.person).is_not(None))
+        run_change(self._session, sa.delete(TokenRow).where(given, col(TokenRow.expires) < before))
+
+    def of_person(self, person: str, now: int) -> list[Token]:
+        """Returns the tokens of a person's logins that are valid now, the newest first."""
+        rows = (col(TokenRow.person) == person, col(TokenRow.revoked).is_(None), col(TokenRow.expires) > now)
+        query = select(TokenRow).where(*rows).order_by(col(TokenRow.created).desc(), col(TokenRow.token))
+        return [_token(row) for row in self._session.exec(query)]
 
     def expire(self, token: str, expires: int | None) -> None:
         """Sets when a token expires."""
@@ -165,4 +174,5 @@ def _token(row: TokenRow) -> Token:
         builder=build(BuilderIdentity, row.builder) if row.builder else None,
         last_used=row.last_used,
         of_job=row.publisher is not None,
+        person=row.person,
     )

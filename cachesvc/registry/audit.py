@@ -27,9 +27,11 @@ def note(
     **details: object,
 ) -> None:
     """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are left out. An action in a
-    session of the web page says so."""
+    session of the web page says so, and names the person if one has logged in: the row outlives the token."""
     if by is not None and by.via is not None:
         details["via"] = by.via
+    if by is not None and by.person is not None:
+        details |= {"who": f"oidc:{by.person}", "name": by.label}
     unit.audit.add(registry.now, by.token if by else CONSOLE, action, namespace, subject, **details)
 
 

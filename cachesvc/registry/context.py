@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cachesvc.blobs.store import BlobStore, Links, OnDisk
 from cachesvc.blobs.wrappers import Meter
+from cachesvc.domain.people import Grant
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
+from cachesvc.oidc.login import Client
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.records import MAX_PACK_BYTES
@@ -38,15 +40,29 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonLogin:
+    """How people log in to the web page at an identity provider. ``rules``: what each value of ``claim``
+    allows. ``seconds``: how long a login lasts. ``page``: the address of the login page, as browsers know
+    it."""
+
+    client: Client
+    page: str
+    claim: str
+    rules: Mapping[str, tuple[Grant, ...]]
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """The backends and limits of one registry.
 
     ``hot``: hints that replicas share; an attacker who can write them gains nothing. ``own``: hints of this
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
-    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs. ``sender``: sends events to the
-    receivers of webhooks. ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none.
-    ``on_disk``: the store that ``blobs`` wraps, if it is a folder of this machine.
+    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs and people. ``login``: how people
+    log in at an identity provider; ``None`` if they cannot. ``trust_keys``: signs the trust metadata;
+    ``None`` in a registry that has none. ``on_disk``: the store that ``blobs`` wraps, if it is a folder of
+    this machine. ``sender``: sends events to the receivers of webhooks.
     """
 
     index: Index
@@ -58,6 +74,7 @@ class Registry:
     meter: Meter = field(default_factory=Meter)
     own: Hot | None = None
     issuers: Issuers = field(default_factory=Issuers)
+    login: PersonLogin | None = None
     trust_keys: TrustKeys | None = None
     on_disk: OnDisk | None = None
     sender: Sender = field(default_factory=Sender)

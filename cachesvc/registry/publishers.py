@@ -9,7 +9,7 @@ from cachesvc.domain import publishers as rules
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
-from cachesvc.oidc import workload
+from cachesvc.oidc import signed, workload
 from cachesvc.oidc.issuers import check_issuer
 from cachesvc_client.wire.errors import Forbidden, NotFound, Unauthenticated, printable
 from cachesvc_client.wire.protocol import TokenAnswer
@@ -100,7 +100,7 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
     with registry.index.write() as unit:
         if not unit.publishers.lock(grant.record.publisher):
             raise Forbidden("the rule for this job was removed just now", "ask the administrator")
-        if not unit.publishers.use(job.use, job.expires + workload.SKEW_SECONDS):
+        if not unit.publishers.use(job.use, job.expires + signed.SKEW_SECONDS):
             raise Unauthenticated(
                 "this job's token was used already: it counts once", "let the CI system issue a new one"
             )

@@ -1,6 +1,7 @@
 """Open, check and close sessions of the web page.
 
-A session is a row of the index that names a token. Each request reads the session and its token from there,
+A session is a row of the index that names a token; a login at an identity provider makes a token for its
+session alone (``logins``). Each request reads the session and its token from there,
 so every replica knows a session, and a token that is revoked or has expired ends its sessions at once.
 """
 
@@ -11,6 +12,7 @@ import secrets
 from dataclasses import replace
 
 from cachesvc.domain.access import Token, alive
+from cachesvc.index.unit import Unit
 from cachesvc_client.wire.errors import Unauthenticated
 
 from .context import Registry
@@ -28,9 +30,9 @@ def open_session(registry: Registry, token_secret: str) -> str:
     """Opens a session for the token of a secret, and returns the session's own secret, which is new and
     random. Raises ``Unauthenticated``."""
     token = authenticate(registry, token_secret, use_cache=False)
-    secret = secrets.token_urlsafe(32)
+    secret = new_secret()
     with registry.index.write() as unit:
-        unit.sessions.add(_hash(secret), token.token, registry.now + SESSION_SECONDS, MOST_SESSIONS)
+        add_session(unit, secret, token, registry.now + SESSION_SECONDS)
     return secret
 
 
@@ -49,7 +51,21 @@ def token_of_session(registry: Registry, secret: str) -> Token:
 def close_session(registry: Registry, secret: str) -> None:
     """Ends a session, on every replica at once; one that does not exist is a success."""
     with registry.index.write() as unit:
+        name = unit.sessions.token(_hash(secret), registry.now)
+        token = unit.tokens.get(name) if name is not None else None
         unit.sessions.remove(_hash(secret))
+        if token is not None and token.person is not None:
+            unit.tokens.revoke(token.token, registry.now)  # it is of this session alone
+
+
+def new_secret() -> str:
+    """Returns the secret of a new session."""
+    return secrets.token_urlsafe(32)
+
+
+def add_session(unit: Unit, secret: str, token: Token, expires: int) -> None:
+    """Stores a session for a token within a transaction."""
+    unit.sessions.add(_hash(secret), token.token, expires, MOST_SESSIONS)
 
 
 def _hash(secret: str) -> str:

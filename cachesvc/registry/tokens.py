@@ -143,7 +143,8 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
 def rotate_token(registry: Registry, by: Token, token_id: str, rotation: Rotation) -> TokenAnswer:
     """Gives a token a new secret, which only this answer has. The secret that it had stays valid for the
     overlap, and one from before an earlier rotation ends. Raises ``NotFound`` as ``revoke_token`` does, and
-    ``InvalidRequest`` for a token that was revoked or that a rule gave to a CI job."""
+    ``InvalidRequest`` for a token that was revoked, that a rule gave to a CI job, or that is of a login: it
+    has no secret, and whoever got one would act under the name of the person."""
     if not 0 <= rotation.overlap_seconds <= MAX_OVERLAP_DAYS * DAY:
         raise InvalidRequest(f"overlap_seconds: 0 to {MAX_OVERLAP_DAYS * DAY}", "a day is 86400")
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
@@ -152,6 +153,7 @@ def rotate_token(registry: Registry, by: Token, token_id: str, rotation: Rotatio
         token = _token_of(unit, by, token_id)
         if token.revoked is not None:
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
+        _refuse_login(token)
         if token.of_job:
             raise InvalidRequest(
                 f"token {token_id} is of a CI job", "it ends in minutes; the job gets another"
@@ -165,12 +167,13 @@ def rotate_token(registry: Registry, by: Token, token_id: str, rotation: Rotatio
 
 def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
     """Sets when a token ends. Raises ``NotFound`` as ``revoke_token`` does, ``InvalidRequest`` for a token
-    that was revoked and for an ``expiry`` that does not say when."""
+    that was revoked or is of a login, and for an ``expiry`` that does not say when."""
     if expiry.days is None and not expiry.never:
         raise InvalidRequest("days: missing", "days from now (0: at once), or never = true")
     expires = _expires(expiry, registry.now, least=0)
     with registry.index.write() as unit:
         token = _token_of(unit, by, token_id)
+        _refuse_login(token)
         if token.revoked is not None:
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
         unit.tokens.expire(token_id, expires)
@@ -186,6 +189,13 @@ def _token_of(unit: Unit, by: Token, token_id: str) -> Token:
         raise NotFound(f"token {token_id[:40]} does not exist", "see: cachesvc admin tokens list")
     demand(by, Action.admin, token.namespace)
     return token
+
+
+def _refuse_login(token: Token) -> None:
+    if token.person is not None:
+        raise InvalidRequest(
+            f"token {token.token} is of a login to the web page: it ends by itself", "revoke ends it now"
+        )
 
 
 def _new_token(request: TokenRequest, now: int) -> Token:
@@ -234,6 +244,7 @@ def _answer(token: Token) -> TokenAnswer:
         expires=token.expires,
         revoked=token.revoked,
         last_used=token.last_used,
+        person=token.person,
     )
 
 

@@ -184,6 +184,7 @@ def token_change(registry: Registry, by: Token, token: str, action: TokenAction)
 def _token_facts(row: TokenAnswer) -> list[tuple[str, str]]:
     facts = [
         ("label", row.label),
+        ("person", row.person or ""),
         ("token", row.token),
         ("may", f"{row.role} in {'every namespace' if row.namespace == '*' else row.namespace}"),
         ("lane", row.lane or ""),

@@ -39,9 +39,7 @@ async def post_login(request: Request) -> Response:
     if not session.may_send_token(request):
         raise Forbidden("a token does not go over plain HTTP to another machine", "use HTTPS")
     destination = session.next_page(fields.get("next"))
-    address = (request.client.host if request.client else "unknown")[:64]
-    if registry.memory.count(f"logins/{address}", LOGIN_SECONDS) > LOGINS:
-        raise TooMany("too many logins from this address", "try again in a few seconds")
+    count_login(request)
     try:
         secret = await to_thread.run_sync(open_session, registry, fields.get("token", "").strip())
     except Unauthenticated as error:
@@ -63,6 +61,14 @@ async def post_logout(request: Request) -> Response:
     answer = _redirect(f"{session.HOME}/login")
     session.end_session(request, answer)
     return answer
+
+
+def count_login(request: Request) -> None:
+    """Counts a login of the request's address, of any kind. Raises ``TooMany``."""
+    registry: Registry = request.app.state.registry
+    address = (request.client.host if request.client else "unknown")[:64]
+    if registry.memory.count(f"logins/{address}", LOGIN_SECONDS) > LOGINS:
+        raise TooMany("too many logins from this address", "try again in a few seconds")
 
 
 @router.get("/static/{name}")

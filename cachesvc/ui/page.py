@@ -20,8 +20,10 @@ from starlette.requests import ClientDisconnect
 
 import cachesvc
 from cachesvc.domain.access import ANY, Role, Token, describe
+from cachesvc.domain.people import Grant
 from cachesvc.registry.context import Registry
 from cachesvc.registry.sessions import token_of_session
+from cachesvc_client.http.origin import split_url
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, Unauthenticated
 
 from . import session, text
@@ -109,10 +111,38 @@ def login_page(request: Request, next_page: str, error: CacheSvcError | None = N
         next_page=next_page,
         error=error,
         allowed=session.may_send_token(request),
+        **_provider(request),
     )
     if error is not None and error.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
     session.set_login(request, answer, secret)
+    return answer
+
+
+def _provider(request: Request) -> dict[str, Any]:
+    """Returns the host at which people log in, if they do, and whether this browser can begin here."""
+    registry: Registry = request.app.state.registry
+    login = registry.login
+    if login is None:
+        return {"provider": "", "begins_here": False, "begins_at": ""}
+    host = split_url(login.client.issuer, "issuer")[0].netloc
+    return {"provider": host, "begins_here": session.is_at(request, login.page), "begins_at": login.page}
+
+
+def choice_page(request: Request, next_page: str, name: str, grants: list[Grant]) -> HTMLResponse:
+    """Returns the page on which somebody chooses as what to act: each form begins another login with it."""
+    secret = session.login_secret(request)
+    csrf = session.form_token(secret)
+    answer = render(request, "choice.html", name=name, grants=grants, login_csrf=csrf, next_page=next_page)
+    session.set_login(request, answer, secret)
+    return answer
+
+
+def going_page(request: Request, title: str, address: str) -> HTMLResponse:
+    """Returns a page that leads to ``address`` by itself. A redirect would not do: the policy lets a form
+    lead to these pages alone, and with what another site began the session's cookie is not sent."""
+    answer = render(request, "going.html", title=title, address=address)
+    answer.headers["Refresh"] = f"0; url={address}"
     return answer
 
 

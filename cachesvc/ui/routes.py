@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from . import admin_routes, change_routes, explain_routes, open_routes, read_routes
+from . import admin_routes, change_routes, explain_routes, login_routes, open_routes, read_routes
 
 ROUTERS = (
     open_routes.router,
+    login_routes.router,
     read_routes.router,
     explain_routes.router,
     admin_routes.router,

@@ -7,16 +7,21 @@ import hmac
 import ipaddress
 import re
 import secrets
-from urllib.parse import parse_qsl
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request, Response
 
+from cachesvc_client.http.origin import split_url
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, TooLarge
 
 HOME = "/ui"
 """Path of the first page, and beginning of all others."""
-SESSION, LOGIN = "cachesvc_session", "cachesvc_login"
-"""Names of the cookies: the session's secret, and before a login the secret of the login's form."""
+SESSION, LOGIN, ATTEMPT = "cachesvc_session", "cachesvc_login", "cachesvc_attempt"
+"""Names of the cookies: the session's secret; before a login the secret of the login's form; and during a
+login at an identity provider what the answer is compared with."""
+ATTEMPT_SECONDS = 600
+"""Seconds that a browser has for a login at an identity provider."""
 FORM_FIELD = "csrf"
 """Field of every form that proves that one of these pages has sent it."""
 MAX_FORM_BYTES = 16 << 10
@@ -44,6 +49,16 @@ def may_send_token(request: Request) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+def is_at(request: Request, url: str) -> bool:
+    """Returns whether the browser asks at the origin of ``url``."""
+    scheme = "https" if is_encrypted(request) else "http"
+    try:
+        own, _ = split_url(f"{scheme}://{request.headers.get('host', '')}/", "host")
+    except InvalidRequest:
+        return False
+    return own == split_url(url, "url")[0]
+
+
 def session_secret(request: Request) -> str:
     """Returns the secret of the browser's session; empty if it has none."""
     return request.cookies.get(_name(SESSION, request), "")
@@ -69,6 +84,22 @@ def login_secret(request: Request) -> str:
 def set_login(request: Request, response: Response, secret: str) -> None:
     """Gives the browser the secret of the login's form, until the browser ends."""
     _set(request, response, LOGIN, secret, None)
+
+
+def attempt(request: Request) -> dict[str, str]:
+    """Returns what :func:`set_attempt` gave the browser; nothing, if that is over."""
+    return dict(parse_qsl(request.cookies.get(_name(ATTEMPT, request), "")[:4096]))
+
+
+def set_attempt(request: Request, response: Response, **fields: str) -> None:
+    """Gives the browser what the answer of an identity provider is compared with. The cookie comes back with
+    the navigation from there, as that of a session does not."""
+    _set(request, response, ATTEMPT, urlencode(fields), ATTEMPT_SECONDS, "lax")
+
+
+def end_attempt(request: Request, response: Response) -> None:
+    """Takes that from the browser: an answer counts once."""
+    _set(request, response, ATTEMPT, "", 0, "lax")
 
 
 def form_token(secret: str) -> str:
@@ -111,7 +142,14 @@ def _name(name: str, request: Request) -> str:
     return f"__Host-{name}" if is_encrypted(request) else name
 
 
-def _set(request: Request, response: Response, name: str, value: str, seconds: int | None) -> None:
+def _set(
+    request: Request,
+    response: Response,
+    name: str,
+    value: str,
+    seconds: int | None,
+    samesite: Literal["strict", "lax"] = "strict",
+) -> None:
     response.set_cookie(
         _name(name, request),
         value,
@@ -119,5 +157,5 @@ def _set(request: Request, response: Response, name: str, value: str, seconds: i
         path="/",
         secure=is_encrypted(request),
         httponly=True,
-        samesite="strict",
+        samesite=samesite,
     )

@@ -20,6 +20,7 @@ from .words import unknown_words
 VALUES = ("embedded", "production", "everything")
 BY_THE_CHART = {
     *("data", "host", "port", "database", "redis", "first_token", "online_key", "gc_seconds"),
+    "oidc_client_secret",
     *("bucket", "bucket_prefix", "bucket_endpoint", "bucket_public_endpoint", "tls_certificate", "tls_key"),
 }
 """Settings that other values, the image or the chart itself decide."""
@@ -90,6 +91,10 @@ def test_every_value_of_the_schema_is_used() -> None:
     variables = {row["name"]: row.get("value") for row in deployment["containers"][0]["env"]}
     assert variables["CACHESVC_SERVER_MAX_PACK_BYTES"] == "17179869184"  # Helm's numbers are floats.
     assert variables["CACHESVC_SERVER_TLS_KEY"] == "/tls/tls.key"
+    assert variables["CACHESVC_SERVER_OIDC_SESSION_SECONDS"] == "7200"
+    roles = json.loads(variables["CACHESVC_SERVER_OIDC_ROLES"])
+    assert roles == {"cache-admins": "admin in *", "ml": ["read in team", "read in lab"]}
+    assert variables["CACHESVC_SERVER_OIDC_CLIENT_SECRET"] is None  # It is in a secret of the cluster.
     assert variables["AWS_CA_BUNDLE"] == "/ca/ca.crt"
     assert "AWS_ACCESS_KEY_ID" not in variables  # A role of the service account.
     assert deployment["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
@@ -98,8 +103,8 @@ def test_every_value_of_the_schema_is_used() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 443, 5432, 6379}
     assert of_kind(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["scheme"] == "https"
-    [path] = of_kind(manifests, "Ingress")["spec"]["rules"][0]["http"]["paths"]
-    assert path["path"] == "/v1"
+    paths = of_kind(manifests, "Ingress")["spec"]["rules"][0]["http"]["paths"]
+    assert [path["path"] for path in paths] == ["/v1", "/ui"]
     assert "https://cachesvc.example.com" in notes
 
 

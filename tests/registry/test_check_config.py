@@ -9,6 +9,7 @@ from pathlib import Path
 
 from registry_making import Server
 
+from tests.security.issuer import running_issuer
 from tests.services.process import free_port
 
 
@@ -54,3 +55,30 @@ def test_each_fault_is_one_line(tmp_path: Path) -> None:
         assert done.returncode != 0 and said in done.stderr.lower(), (said, done.stderr)
         assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3, done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_login_at_a_provider_is_whole_and_the_provider_answers(tmp_path: Path) -> None:
+    with running_issuer() as issuer:
+        addresses = {name: f"{issuer.url}/{name}" for name in ("authorization_endpoint", "token_endpoint")}
+        issuer.discovery = dict(addresses)
+        settings = {
+            "CACHESVC_SERVER_PUBLIC_URL": "https://cache.example",
+            "CACHESVC_SERVER_OIDC_ISSUER": issuer.url,
+            "CACHESVC_SERVER_OIDC_CLIENT_ID": "cachesvc",
+            "CACHESVC_SERVER_OIDC_ROLES": '{"admins": "admin in *"}',
+        }
+        place = ("--data", tmp_path / "data", "--port", 0)
+        whole = check(*place, CACHESVC_SERVER_OIDC_CLIENT_SECRET="hunter2", **settings)
+        assert whole.returncode == 0, whole.stderr
+        assert f"{issuer.url}, back to https://cache.example/ui/login/callback" in whole.stdout
+        absent = str(tmp_path / "absent")
+        issuer.discovery = {}
+        for said, secret in (
+            ("oidc_client_secret or oidc_client_secret_file is not", {}),
+            (f"oidc_client_secret_file {absent}: No such file", {"CLIENT_SECRET_FILE": absent}),
+            ("names no place to log in", {"CLIENT_SECRET": "hunter2"}),
+        ):
+            more = {f"CACHESVC_SERVER_OIDC_{name}": value for name, value in secret.items()}
+            done = check(*place, **settings, **more)
+            assert done.returncode != 0 and said in done.stderr, done.stderr
+            assert "hunter2" not in done.stderr and len(done.stderr.splitlines()) == 1

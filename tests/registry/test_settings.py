@@ -7,6 +7,13 @@ import pytest
 from cachesvc.settings import Settings, read_settings
 from cachesvc_client.wire.errors import InvalidRequest
 
+LOGIN = """oidc_issuer = "https://i.example"
+public_url = "https://c.example"
+oidc_client_id = "cachesvc"
+oidc_client_secret = "hunter2"
+"""
+ROLES = "[oidc_roles]\nadmins = 'admin in *'"
+
 
 def test_defaults_serve_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,6 +97,27 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
             ["CACHESVC_KEEP_BYTES: there is no such setting", "did you mean CACHESVC_SERVER_KEEP_BYTES?"],
         ),
         ('tls_key = "/k"', {}, {}, ["tls_certificate", "without the other"]),
+        (
+            'oidc_issuer = "https://i.example"\npublic_url = "https://c.example"',
+            {},
+            {},
+            [
+                "oidc_issuer: is set, and oidc_client_id, oidc_roles, "
+                "oidc_client_secret or oidc_client_secret_file are not"
+            ],
+        ),
+        ("oidc_session_seconds = 600", {}, {}, ["oidc_session_seconds: is set", "oidc_issuer", "are not"]),
+        (f"{LOGIN}\n{ROLES}\n", {"CACHESVC_SERVER_WEB_PAGE": "false"}, {}, ["web_page is off"]),
+        (f'{LOGIN}oidc_client_secret_file = "f"\n{ROLES}', {}, {}, ["both are set"]),
+        (f'{LOGIN}oidc_scopes = "email"\n{ROLES}', {}, {}, ["oidc_scopes: openid is one of them"]),
+        (f"{LOGIN}[oidc_roles]\na = 'owner in team'", {}, {}, ["oidc_roles", "admin in NAMESPACE", "owner"]),
+        (f"{LOGIN}[oidc_roles]\na = 'read in A/b'", {}, {}, ["oidc_roles: not a namespace"]),
+        (f"{LOGIN}[oidc_roles]\na = 3", {}, {}, ["oidc_roles: 'a': a text such as"]),
+        (LOGIN, {"CACHESVC_SERVER_OIDC_ROLES": "admins"}, {}, ["OIDC_ROLES", "a JSON object, such as"]),
+        ('public_url = "http://c.example"', {}, {}, ["public_url: expected https://"]),
+        ('public_url = "https://c.example/x"', {}, {}, ["public_url: expected no path"]),
+        ('oidc_issuer = "i.example"', {}, {}, ["oidc_issuer: expected http(s)://host"]),
+        ('oidc_issuer = "http://i.example"', {}, {}, ["oidc_issuer: expected https://"]),
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(
@@ -144,6 +172,21 @@ def test_a_value_that_holds_a_password_is_not_printed(monkeypatch: pytest.Monkey
     with pytest.raises(InvalidRequest, match=name) as error:
         read_settings()
     assert "hunter2" not in str(error.value)
+
+
+def test_a_login_at_a_provider_has_its_roles_from_a_file_or_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cachesvc.toml"
+    file.write_text(f"{LOGIN}{ROLES}\nml = ['read in team', 'admin in lab']")
+    settings = read_settings(file)
+    assert settings.oidc_roles == {"admins": ["admin in *"], "ml": ["read in team", "admin in lab"]}
+    assert (settings.oidc_claim, settings.oidc_session_seconds) == ("groups", 3600)
+    file.write_text(LOGIN)
+    monkeypatch.setenv("CACHESVC_SERVER_OIDC_ROLES", '{"a": "read in team"}')
+    monkeypatch.setenv("CACHESVC_SERVER_PUBLIC_URL", "https://C.example:443/")
+    settings = read_settings(file)
+    assert (settings.oidc_roles, settings.public_url) == ({"a": ["read in team"]}, "https://c.example")
 
 
 def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc.oidc.issuers import FETCH_SECONDS
+from cachesvc.oidc.documents import FETCH_SECONDS
 from cachesvc_client.bundle.seal import SigningKey
 
 from .issuer import Issuer, part, running_issuer

@@ -9,6 +9,7 @@ import io
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ sys.path[:0] = [str(ROOT / "tests" / "bundle"), str(ROOT / "tests" / "registry")
 from cachesvc.domain.retention import DAY  # noqa: E402
 from cachesvc_client.wire.partitions import known_partition  # noqa: E402
 
+from .provider import let_people_in, running_provider  # noqa: E402
 from .site import FINGERPRINT, Site, site  # noqa: E402 - after the path of the tests' modules
 from .test_browser import log_in, open_page, program  # noqa: E402
 
@@ -107,6 +109,15 @@ def main() -> None:
         chromium = driver.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         page = open_page(chromium, WIDTH)
         page.set_viewport_size({"width": WIDTH, "height": 300})
+        with running_provider(one.inside.clock) as provider:
+            let_people_in(one, provider)
+            # The address of a provider as people have one: nothing is asked of it for the picture.
+            login = one.inside.registry.login
+            client = replace(login.client, issuer="https://login.example/realms/ml")
+            object.__setattr__(one.inside.registry, "login", replace(login, client=client))
+            page.goto(f"{one.url}/ui/login")
+            picture(page, FOLDER / "web-login.png")
+            object.__setattr__(one.inside.registry, "login", None)
         log_in(page, one)
         for name, path in pictures(one).items():
             page.goto(one.url + path)

@@ -13,6 +13,7 @@ import pytest
 
 from cachesvc_client.wire.partitions import known_partition
 
+from .provider import let_people_in, running_provider
 from .site import A100, FINGERPRINT, H200, HOSTILE, Site, site
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -267,4 +268,79 @@ def test_a_link_from_another_site_needs_one_more_click_and_no_second_login(
     page.wait_for_selector("#token")
     page.click("text=Go on to the page")
     page.wait_for_selector("#q")
+    page.context.close()
+
+
+def test_a_person_signs_in_at_the_provider_and_confirms_a_change(tmp_path: Path, chromium: Any) -> None:
+    """By keyboard alone, over the provider's own page and back, at 360 pixels."""
+    with site(tmp_path) as one, running_provider(one.inside.clock) as provider:
+        let_people_in(one, provider)
+        page = open_page(chromium, 360)
+        page.goto(f"{one.url}/ui/entries/{one.published['llama'].manifest.entry}")
+        assert serious_findings(page) == [] and width_of_content(page) <= 360
+        shoot(page, "login-provider-360-light")
+        tab_to(page, f"Log in at {provider.issuer.url.removeprefix('http://')}")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{provider.issuer.url}/authorize**")
+        tab_to(page, "cleo")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=As what, Cleo?")
+        assert serious_findings(page) == [] and width_of_content(page) <= 360
+        shoot(page, "choice-360-light")
+        tab_to(page, "admin in team")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{provider.issuer.url}/authorize**")
+        page.click("text=cleo")
+        # The session's cookie comes with the first page after the one that the provider led to.
+        page.wait_for_url("**/ui/entries/**")
+        assert page.locator(".session .who").count() == 1
+        tab_to(page, "Pin…")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ui/change/**")
+        tab_to(page, page.inner_text("main button"))
+        page.keyboard.press("Enter")
+        page.wait_for_selector("p.done")
+        page.goto(f"{one.url}/ui/audit")
+        text = page.inner_text("main")
+        assert "revision.pin" in text and f"oidc:{provider.issuer.url} cleo" in text
+        assert page.evaluate("document.cookie") == ""
+        # The code is in no address that the browser goes back to.
+        page.go_back()
+        assert "code=" not in page.url
+        # The first page was one of nobody yet.
+        assert [text for text in page.complaints if "401" not in text] == []
+        page.context.close()
+
+
+MARK_ALL = """() => {
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    const kinds = "a[href], button, input:not([type=hidden]), summary, [tabindex='0']";
+    const all = document.querySelectorAll(kinds);
+    const shown = [...all].filter((one) => one.getClientRects().length);
+    shown.forEach((one, number) => { one.dataset.number = number; });
+    return shown.map((one) => one.outerHTML.slice(0, 120));
+}"""
+"""Opens what is folded, numbers what a mouse can use on a page, and returns it."""
+WHERE = """() => {
+    const one = document.activeElement, place = one.getBoundingClientRect();
+    const seen = place.right > 0 && place.left < innerWidth && place.bottom > 0 && place.top < innerHeight;
+    return [one.dataset.number ?? "", seen];
+}"""
+"""Returns the number of the element with the focus, and whether a part of it is in the window."""
+
+
+def test_the_keyboard_alone_reaches_everything_in_a_narrow_window(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 360)
+    log_in(page, served)
+    for name, path in pages(served).items():
+        page.goto(served.url + path)
+        there = page.evaluate(MARK_ALL)
+        reached = set()
+        for _ in range(len(there) + 2):
+            page.keyboard.press("Tab")
+            number, seen = page.evaluate(WHERE)
+            if number:
+                assert seen, (name, there[int(number)])
+                reached.add(int(number))
+        assert [html for number, html in enumerate(there) if number not in reached] == [], name
     page.context.close()

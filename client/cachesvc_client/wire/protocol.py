@@ -291,7 +291,8 @@ class TokenRequest:
 class TokenAnswer:
     """Describes a token. ``secret`` is in the answer to its creation and its rotation only; the registry
     stores a hash of it. ``last_used``: to an hour. ``previous_until``: in the answer to a rotation, until
-    when the secret before it is valid."""
+    when the secret before it is valid. ``person``: who logged in to the web page at an identity provider, as
+    ``ISSUER SUBJECT``; such a token has no secret."""
 
     token: str
     label: str
@@ -304,6 +305,7 @@ class TokenAnswer:
     revoked: int | None = None
     last_used: int | None = None
     previous_until: int | None = None
+    person: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,16 @@ capabilities:
       name: {{ .Values.onlineKey.existingSecret }}
       key: {{ .Values.onlineKey.key }}
 {{- end }}
+{{- if .Values.oidcClientSecret.existingSecret }}
+- name: CACHESVC_SERVER_OIDC_CLIENT_SECRET
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.oidcClientSecret.existingSecret }}
+      key: {{ .Values.oidcClientSecret.key }}
+{{- end }}
 {{- range $name, $value := .Values.settings }}
 - name: CACHESVC_SERVER_{{ upper $name }}
-  value: {{ ternary (printf "%.0f" (float64 (default 0 $value))) (toString $value) (kindIs "float64" $value) | quote }}
+  value: {{ if kindIs "map" $value }}{{ toJson $value | quote }}{{ else }}{{ ternary (printf "%.0f" (float64 (default 0 $value))) (toString $value) (kindIs "float64" $value) | quote }}{{ end }}
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
