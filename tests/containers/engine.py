@@ -90,7 +90,7 @@ class Engine:
 
     def podman_result(self, *words: object, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
         """Run podman and return how it ended."""
-        # crun of Debian 12 refuses the two versions of cgroups together, which many machines have; runc does not.
+        # crun of Debian 12 refuses a machine that has both versions of cgroups; runc does not.
         options = ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"]
         options += ["--network-config-dir", str(self.place / "networks"), "--tmpdir", str(self.place / "tmp")]
         return _run(["podman", *self._storage, *options, *map(str, words)], seconds, self.place)
@@ -141,8 +141,7 @@ class Engine:
 
 
 def _limits() -> list[str]:
-    """Return the options that keep podman from raising limits, for which root of a virtual machine may lack the
-    right."""
+    """Return the options that keep podman from raising limits, for which root may lack the right."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ["--ulimit", f"nofile={min(1024, files)}:{files}", "--ulimit", "nproc=4096:4096"]
 

@@ -1,7 +1,7 @@
 """Lend a build this machine's way to its package index, and nothing of that to the image.
 
-Where a machine has a mirror or an authority of its own, pip's configuration says so. The build gets it as files
-that are mounted for the time of the build: nothing here names a path or a host of any machine."""
+Where a machine has a mirror or an authority of its own, pip's configuration says so. The build gets it as
+files that are mounted for its time: nothing here names a path or a host of any machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _INDEXES = ("index-url", "extra-index-url", "find-links")
 def settings() -> dict[str, str]:
     """Return pip's settings on this machine, from its files and from variables, by their names in a file."""
     listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     values = {}
     for scope in ("global", "install", ":env:"):  # The last one counts.
@@ -31,8 +35,9 @@ def settings() -> dict[str, str]:
 
 
 def folders_and_files(values: dict[str, str]) -> list[Path]:
-    """Return what the settings name on this machine's disk. Of an index in a folder, the folder around it: its
-    pages may link to files that lie beside them."""
+    """Return what the settings name on this machine's disk.
+
+    Of an index in a folder it is the folder around it: the index may link to files that lie beside it."""
     paths = []
     for value in values.values():
         for word in value.split():
@@ -69,5 +74,5 @@ def build_options(place: Path) -> list[str]:
 
 
 def mounted(options: list[str]) -> set[str]:
-    """Return the places in the build at which the options mount something: buildah leaves empty ones behind."""
+    """Return the places at which the options mount something: buildah leaves them behind, empty."""
     return {option.split(":")[1] for option in options if ":" in option}

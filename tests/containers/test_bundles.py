@@ -1,6 +1,6 @@
-"""Put bundles into a service's image as docs/recipes/deployment.md says, and start the service without a network.
+"""Put bundles into a service's image as docs/recipes/deployment.md says, and start it without a network.
 
-torch is not in the image: its packages are mounted from this test's own environment, so that no gigabyte is copied.
+torch is not in the image: it is mounted from this test's own environment, so that no gigabyte is copied.
 The client is the image's own, and so are Python and the bundles."""
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ def secrets_in(archive: Path, secrets: set[bytes]) -> list[str]:
     return places
 
 
-def test_a_wrong_token_ends_the_build_in_one_line(
-    registry: Registry, service: str, tmp_path: Path
-) -> None:
+def test_a_wrong_token_ends_the_build_in_one_line(registry: Registry, service: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as failure:
         build(registry, "csv_" + "0" * 48, tmp_path, service)
     lines = [line for line in str(failure.value).splitlines() if line.startswith("error: ")]

@@ -16,7 +16,9 @@ from .conftest import Image
 from .engine import BASE, RESTRICTED
 
 USER = 10001
-COMPILERS = re.compile(r"^([\w-]+-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+|ld|as|nvcc|ptxas|rustc|go)(-[\d.]+)?$")
+COMPILERS = re.compile(
+    r"^([\w-]+-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+|ld|as|nvcc|ptxas|rustc|go)(-[\d.]+)?$"
+)
 LARGEST = {"client": 60 << 20, "server": 200 << 20}
 """Bytes that an image may add to its base. Measured on 2026-11-25: 46 and 163 MB."""
 
@@ -56,7 +58,9 @@ def test_an_image_adds_its_programs_and_nothing_that_gives_rights(image: Image) 
     assert anybody == [], "whoever runs in the container may change these"
     assert [path for path in kept if COMPILERS.match(Path(path).name)] == [], "a compiler"
     assert [path for path in kept if path.endswith("site-packages/pip")] == []
-    assert [path for path in kept if re.search(r"site-packages/cachesvc_client/.*\.pyc$", path)], "no bytecode"
+    assert [path for path in kept if re.search(r"site-packages/cachesvc_client/.*\.pyc$", path)], (
+        "no bytecode"
+    )
     size = sum(status.st_size for status in kept.values())
     print(f"{image.tag} adds {size / 1e6:.0f} MB in {len(kept)} paths to its base")
     assert size < LARGEST["client" if "client" in image.tag else "server"], size
@@ -66,7 +70,9 @@ def test_an_image_says_who_runs_it_and_nothing_of_the_machine_that_built_it(imag
     told = image.engine.configuration(image.tag)
     config = told["Config"]
     assert config["User"] == f"{USER}:{USER}"
-    labels = {name: value for name, value in config["Labels"].items() if name.startswith("org.opencontainers.")}
+    labels = {
+        name: value for name, value in config["Labels"].items() if name.startswith("org.opencontainers.")
+    }
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert labels["org.opencontainers.image.title"] == Path(image.tag.partition(":")[0]).name
     assert labels["org.opencontainers.image.description"]
@@ -115,7 +121,9 @@ def test_the_thin_client_works_alone(client_image: Image) -> None:
     assert engine.once(tag, "keygen", "/tmp/key")[0] == 0
     status, text = engine.once(tag, "keygen", "/key")
     assert (status != 0, "Read-only file system" in text, text.count("\n")) == (True, True, 1), text
-    code = "import importlib.util as u, sys; sys.exit(bool(u.find_spec('cachesvc') or u.find_spec('fastapi')))"
+    code = (
+        "import importlib.util as u, sys; sys.exit(bool(u.find_spec('cachesvc') or u.find_spec('fastapi')))"
+    )
     python = (*RESTRICTED, "--entrypoint", "python")
     assert engine.once(tag, "-c", code, options=python)[0] == 0, "the thin image holds the server"
     attached = "import sys; sys.exit('cachesvc_client.bootstrap' not in sys.modules)"

@@ -24,7 +24,8 @@ STOP_SECONDS = 20
 
 def answer(container: Container, path: str) -> Any:
     """Return the JSON that a registry answers inside its container; its port is not published."""
-    code = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8750{path}', timeout=9).read().decode())"
+    url = f"http://127.0.0.1:8750{path}"
+    code = f"import urllib.request as r; print(r.urlopen('{url}', timeout=9).read().decode())"
     status, text = container.run("python", "-c", code)
     assert status == 0, text
     return json.loads(text)
