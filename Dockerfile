@@ -21,22 +21,29 @@ ENV UV_COMPILE_BYTECODE=1 UV_NO_CACHE=1 VIRTUAL_ENV=/venv
 FROM build AS build-client
 RUN /build/bin/uv pip install --require-hashes -r requirements/client.txt
 COPY client client
+# uv leaves a lock that anybody may write.
 RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist ./client \
-    && /build/bin/uv pip install --no-deps dist/*.whl
+    && /build/bin/uv pip install --no-deps dist/*.whl \
+    && rm -f /venv/.lock
 
 FROM build-client AS build-server
 RUN /build/bin/uv pip install --require-hashes -r requirements/server.txt
 COPY pyproject.toml setup.py LICENSE README.md ./
 COPY cachesvc cachesvc
 RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
-    && /build/bin/uv pip install --no-deps dist/cachesvc-*.whl
+    && /build/bin/uv pip install --no-deps dist/cachesvc-*.whl \
+    && rm -f /venv/.lock
 
 FROM base AS client
+LABEL org.opencontainers.image.title=cachesvc-client org.opencontainers.image.licenses=Apache-2.0 \
+    org.opencontainers.image.description="Restores what torch.compile and Triton compiled elsewhere"
 COPY --from=build-client /venv /venv
 USER 10001:10001
 ENTRYPOINT ["cachesvc-client"]
 
 FROM base AS server
+LABEL org.opencontainers.image.title=cachesvc org.opencontainers.image.licenses=Apache-2.0 \
+    org.opencontainers.image.description="A registry of what torch.compile and Triton compiled"
 COPY --from=build-server /venv /venv
 RUN install -d -o 10001 -g 10001 -m 0700 /data
 USER 10001:10001

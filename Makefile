@@ -45,7 +45,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-ui matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-ui test-containers matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -126,6 +126,13 @@ test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU,
 
 test-ui: $(STAMP) .torch/browser/.ready  ## the web page in a real browser; downloads Playwright and axe once, 50 MB, and Chromium by apt
 	@CACHESVC_TEST_UI=required PYTHONPATH=.torch/browser $(BIN)/python -m pytest tests/ui/test_browser.py $(ARGS)
+
+.torch/containers/.ready: tools/containers_env.sh
+	@tools/containers_env.sh .torch/containers
+	@touch $@
+
+test-containers: $(STAMP) .torch/containers/.ready  ## the images, built and run without a daemon; as root, installs podman and buildah by apt
+	@CACHESVC_TEST_CONTAINERS=required $(BIN)/python -m pytest tests/containers $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)

@@ -322,6 +322,10 @@ def _offline(text: str) -> float:
     return seconds
 
 
+_MAY_BE_SECRET = ("CACHESVC_TOKEN", "CACHESVC_SIGNER", "CACHESVC_SIGNING_KEY")
+"""Variables whose value no message shows."""
+
+
 def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
     text = environ.get(name, "").strip()
     if not text:
@@ -329,7 +333,7 @@ def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], 
     try:
         return parse(text)
     except ValueError as error:
-        secret = name in ("CACHESVC_TOKEN", "CACHESVC_SIGNER")  # a private key may stand there by mistake
+        secret = name in _MAY_BE_SECRET  # a private key may stand there by mistake
         shown_text = "" if secret else f" {without_secrets(text)[:120]!r}:"
         raise InvalidRequest(f"{name}:{shown_text} {error}") from None
 

@@ -7,12 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from cachesvc.hot.redis import RedisHot
 from cachesvc_client.bundle.seal import SigningKey
@@ -21,10 +18,9 @@ from cachesvc_client.wire.errors import Unavailable
 from tests.services.ceph import Gateway
 from tests.services.process import absent, connects, free_port, until
 
-from .charts import CHART, ROOT, of_kind, render, values_of
+from .charts import CHART, of_kind, render, values_of
+from .composed import TOKEN, compose, env_file
 from .running import environment, get, run, serving, variables
-
-TOKEN = "csv_" + "0123456789abcdef" * 3
 
 
 def test_the_processes_of_the_chart_run(
@@ -65,30 +61,6 @@ def test_the_processes_of_the_chart_run(
         gc = of_kind(manifests, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
         assert "removed 0 revisions" in run(gc["args"], variables(gc, secrets), tmp_path)
     assert not (tmp_path / "cachesvc-data").exists()
-
-
-def compose(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the compose file with its variables filled in, as `docker compose config` does."""
-    text = (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
-
-    def fill(match: re.Match[str]) -> str:
-        name, _, default = match[1].partition(":-")
-        name, _, message = name.partition(":?")
-        value = env.get(name) or default
-        assert value or not message, f"{name}: {message}"
-        return value
-
-    loaded: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{([^}]+)\}", fill, text).replace("$$", "$"))
-    return loaded
-
-
-def env_file() -> dict[str, str]:
-    """Return ``.env.example`` with its open variables filled in."""
-    lines = (ROOT / "deploy" / "compose" / ".env.example").read_text().splitlines()
-    rows = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    open_ones = {name for name, value in rows.items() if not value}
-    assert open_ones == {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_SECRET_KEY", "FIRST_TOKEN"}
-    return {**rows, **dict.fromkeys(open_ones, "0123abcd"), "FIRST_TOKEN": TOKEN}
 
 
 def test_compose_asks_for_the_variables_of_the_example_only() -> None:

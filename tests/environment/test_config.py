@@ -236,3 +236,11 @@ def test_login_asks_the_registry_before_it_writes(home, tmp_path, monkeypatch):
 def test_an_impossible_path_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="CACHESVC_STORE"):
         Config.read({"HOME": "/home/x", "CACHESVC_STORE": "/store\0"})
+
+
+@pytest.mark.parametrize("name", ["CACHESVC_TOKEN", "CACHESVC_SIGNER", "CACHESVC_SIGNING_KEY"])
+def test_a_message_does_not_show_a_key_that_stands_where_its_file_belongs(name: str) -> None:
+    secret = "ed25519-private:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+    with pytest.raises(InvalidRequest) as failure:
+        Config.read({name: f"{secret} x"})
+    assert name in str(failure.value) and secret not in str(failure.value)

@@ -13,14 +13,15 @@ CHUNK = 1 << 16
 
 
 class Relay:
-    """Passes TCP on to the server at ``target``, ``host:port``, from a port of loopback that stays the same.
+    """Passes TCP on to the server at ``target``, ``host:port``, from a port that stays the same: a free
+    one of loopback, or ``port`` of ``host``.
 
     ``hold``: a request that contains these bytes is not passed on, and ``holds`` is set; its client waits
     until it ends the connection itself. ``sent``: the number of bytes that went to clients. At ``limit``
     bytes the relay calls ``at_limit`` and sends nothing more before it returns: it acts in the middle of an
     answer."""
 
-    def __init__(self, target: str = "") -> None:
+    def __init__(self, target: str = "", host: str = "127.0.0.1", port: int = 0) -> None:
         self.target = target
         self.hold = b""
         self.holds = threading.Event()
@@ -29,12 +30,12 @@ class Relay:
         self.at_limit: Callable[[], None] = lambda: None
         self._sockets: list[socket.socket] = []
         self._listener: socket.socket | None = None
-        self._port = 0
+        self._host, self._port = host, port
         self.open()
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
     @property
     def url(self) -> str:
@@ -42,7 +43,7 @@ class Relay:
 
     def open(self) -> None:
         """Listen on the port that the relay had before."""
-        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._listener = socket.create_server((self._host, self._port))
         self._port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
