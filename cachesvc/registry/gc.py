@@ -22,7 +22,7 @@ from cachesvc_client.wire.names import Namespace
 from . import audit
 from .answers import forget_answers
 from .context import Registry
-from .inventory import describe
+from .inventory import describe, index_graph_keys
 from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")
@@ -78,6 +78,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
             collected.objects,
         )
     describe(registry)
+    index_graph_keys(registry)
     return collected
 
 

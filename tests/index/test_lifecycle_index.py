@@ -227,13 +227,14 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
         "0009",
         "0010",
         "0011",
+        "0014",
     ]
     config = engine._alembic(Path(engine.__file__).parent / "migrations")
     with raw.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0002")
         older_replica_writes(connection, "before", namespace=True)
-    assert pending() == ["0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
+    assert pending() == ["0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0014"]
     opened = open_postgresql(url) if url else open_sqlite(path)
     assert pending() == []
     with raw.begin() as connection:

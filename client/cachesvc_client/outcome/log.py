@@ -47,15 +47,17 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
     """Logs what a session has installed. ``label``: its names. ``support``: what may be restored here."""
     files = sum(entry.files for entry in result.installed)
     seconds = sum(result.seconds.values())
+    more = f"; of {result.more} more, what a compile asks for" if result.more else ""
     logger.write(
         logging.INFO,
-        "%s: %s, %s restored in %.2f s, %s moved; %s",
+        "%s: %s, %s restored in %.2f s, %s moved; %s%s",
         label,
         count_text(len(result.installed), "revision"),
         count_text(files, "file"),
         seconds,
         count_text(result.moved, "byte"),
         support,
+        more,
         facts={
             "event": "restored",
             "names": label.split(", "),
@@ -63,6 +65,7 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
             "files": files,
             "seconds": round(seconds, 3),
             "bytes_moved": result.moved,
+            "more": result.more,
         },
     )
 

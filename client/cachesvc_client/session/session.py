@@ -223,6 +223,8 @@ class Session:
         ``reason``: why, for the log and the report.
         """
         result = self.result
+        if self.restoring is not None:
+            self.restoring.on_demand = None
         if result is None or not result.installed:
             return
         self._fail(Unsupported(reason))
@@ -354,7 +356,7 @@ class Session:
         try:
             self.restoring.restore(self.requests, agreement)
         finally:
-            self._status = "restored" if self.result.installed else "stored"
+            self._status = self.result.status
 
     def _ask_right(self, config: Config, supported: bool) -> None:
         """Ask, beside the restore, whether this session may publish by itself, if it is to."""
@@ -377,7 +379,7 @@ class Session:
         try:
             restoring.restore_missed(self._claimed_restore.accept, agreement)
         finally:
-            self._status = "restored" if result.installed else "stored"
+            self._status = result.status
 
     def _patience(self) -> float:
         """Return the seconds that this session may still wait for another process that compiles."""
@@ -390,7 +392,7 @@ class Session:
         result = self.result
         while result is not None and result.warnings:  # of this attempt; a second one has its own
             logger.write(logging.WARNING, "%s", result.warnings.pop(0))
-        if result is None or not result.installed:
+        if result is None or not (result.installed or result.more):
             return
         if self.config and self.config.hold_collector:
             self._process.collector.allow()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...hooks.table import Hook
 from ..kind import Kind, KindState, ProcessCallbacks
-from . import tuning
+from . import lookups, tuning
 from .host_kernels import HostKernels, accepted_folders, host_id
 from .recompile import recompile_all
 from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
@@ -52,6 +52,7 @@ class InductorState(KindState):
         _HOST_KERNELS.install(self._kernels.load_async)
         _RECORDS.install(self._used.record_artifact)
         tuning.install_hooks()
+        lookups.install_hooks(callbacks.missed)
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
@@ -150,7 +151,7 @@ KIND = Kind(
     home="private",
     place="inductor",
     graph_folders=GRAPH_FOLDERS,
-    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS),
+    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS, *lookups.HOOKS),
     user_folder=_user_folder,
     work=_work,
 )
