@@ -270,7 +270,12 @@ class Entries:
     def without_graph_keys(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
         """Returns (entry, head, signer, envelope) of entries whose head an older replica has published."""
         query = (
-            sa.select(*map(col, (EntryRow.entry, EntryRow.head, RevisionRow.signer, RevisionRow.envelope)))
+            sa.select(
+                col(EntryRow.entry),
+                col(RevisionRow.revision),
+                col(RevisionRow.signer),
+                col(RevisionRow.envelope),
+            )
             .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(
                 sa.or_(

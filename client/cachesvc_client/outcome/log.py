@@ -95,6 +95,8 @@ def outcome_facts(event: str, report: Report, names: str) -> dict[str, object]:
         "compilations": report.compilations,
         "tuning_runs": report.observed.tuning_runs,
         "artifacts_used": sum(use.used for use in report.revisions),
+        "revisions_used": sum(use.used > 0 for use in report.revisions),
+        "revisions_restored": len(report.revisions),
         "seconds_saved": report.saved,
         "reasons": list(report.reasons),
     }

@@ -61,6 +61,8 @@ class MissedKeys:
                 self._ask(deadline)
         finally:
             self._asking.release()
+            seconds = self._process.seconds
+            seconds["asked"] = seconds.get("asked", 0.0) + time.perf_counter() - begin
         return self._brought.get(key, 0) > seen
 
     def remember(self, report: Report) -> None:

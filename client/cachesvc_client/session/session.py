@@ -95,8 +95,7 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """Return ``waiting``, ``running``, ``restored``, ``stored`` (too late), ``failed``, ``off`` or
-        ``local``."""
+        """Return how far this session is, see `Status`."""
         return self._status
 
     @property
@@ -218,10 +217,8 @@ class Session:
         self._status = "failed"
 
     def withdraw(self, reason: str) -> None:
-        """Take every restored revision out of the folders, since PyTorch could use it wrongly. Never raises.
-
-        ``reason``: why, for the log and the report.
-        """
+        """Take every restored revision out of the folders, since PyTorch could use it wrongly, for a
+        ``reason`` that log and report say. Never raises."""
         result = self.result
         if self.restoring is not None:
             self.restoring.on_demand = None
