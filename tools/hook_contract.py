@@ -43,6 +43,8 @@ READS: Mapping[str, Sequence[str]] = {
     "torch._inductor.codecache.FxGraphHashDetails.__init__": ("self", "gm"),
     f"{_CACHE}.AOTAutogradCacheDetails.__init__": ("self", "gm"),
     "torch._inductor.codecache.FxGraphCache.load_with_key": ("key", "debug_lines"),
+    "torch._inductor.codecache.FxGraphCache._lookup_graph": ("key",),
+    f"{_CACHE}.AOTAutogradCache._lookup": ("key",),
     f"{_CACHE}._get_debug_lines_for_cache_key": ("pickler", "details", "key"),
     "torch.compiler._cache.CacheArtifactManager.record_artifact": ("artifact_type", "key", "content"),
     "torch.library.Library.impl": ("op_name", "fn", "dispatch_key"),

@@ -20,11 +20,13 @@ from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
 from .signers import revoked_why, signer_removed
-from .sql import insert_unless_there, run_change, run_on_driver
-from .tables import EntryRow, NamespaceRow, RevisionRow
+from .sql import insert_unless_there, run_change, run_on_driver, upsert
+from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow
 
 LISTED = 5000
 """Rows of one listing, at most."""
+_NEEDED_AT_START = "!"
+"""Stands before a head in ``EntryRow.keyed`` that no start may leave out."""
 _LOCK_TRIES = 5
 """Attempts to lock an entry that collection may be removing."""
 
@@ -246,13 +248,52 @@ class Entries:
             builder=published.builder,
             source_ref=published.source_ref,
         )
+        self.add_graph_keys(published.revision, manifest.graph_keys)
         new_head = {
             "entry_": entry,
             "revision": published.revision,
+            "keyed_": _keyed(published.revision, manifest.may_wait),
             "sequence": manifest.statement.sequence,
             "now": published.published,
         }
         run_on_driver(self._session.connection(), _MOVE, new_head)
+
+    def add_graph_keys(self, revision: Digest, keys: Sequence[str]) -> None:
+        """Records the keys of the graphs that a revision holds."""
+        if not keys:
+            return
+        connection = self._session.connection()
+        insert = upsert(GraphKeyRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
+        rows = [{"key": key, "revision": revision} for key in keys]
+        connection.execute(insert.on_conflict_do_nothing(), rows)
+
+    def without_graph_keys(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
+        """Returns (entry, head, signer, envelope) of entries whose head an older replica has published."""
+        query = (
+            sa.select(
+                col(EntryRow.entry),
+                col(RevisionRow.revision),
+                col(RevisionRow.signer),
+                col(RevisionRow.envelope),
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(
+                sa.or_(
+                    col(EntryRow.keyed).is_(None),
+                    col(EntryRow.keyed).not_in([col(EntryRow.head), _NEEDED_AT_START + col(EntryRow.head)]),
+                )
+            )
+            .limit(limit)
+        )
+        rows = self._session.connection().execute(query)
+        return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
+
+    def note_graph_keys(self, entry: Digest, head: Digest, keys: Sequence[str], may_wait: bool) -> None:
+        """Records the keys of a head, and whether a start may leave it out, unless the entry has another head
+        by now."""
+        row = sa.update(EntryRow).where(col(EntryRow.entry) == entry, col(EntryRow.head) == head)
+        if run_change(self._session, row.values(keyed=_keyed(head, may_wait))):
+            self.add_graph_keys(head, keys)
 
     def superseded(self, keep: int, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """Returns the revisions that were published before ``before`` and that have ``keep`` newer ones or
@@ -373,6 +414,10 @@ def compile_seconds(measured: dict[str, float]) -> float:
     return max(measured.get("compile", 0.0), measured.get("first_call", 0.0), 0.0)
 
 
+def _keyed(head: Digest, may_wait: bool) -> str:
+    return head if may_wait else _NEEDED_AT_START + head
+
+
 def between_spaces(words: Sequence[str]) -> str:
     """Joins words with a space around each, so that a search can find a whole word."""
     return f" {' '.join(words)} "
@@ -396,7 +441,10 @@ _MOVE = (
     sa.update(EntryRow)
     .where(col(EntryRow.entry) == sa.bindparam("entry_"))
     .values(
-        head=sa.bindparam("revision"), head_sequence=sa.bindparam("sequence"), published=sa.bindparam("now")
+        head=sa.bindparam("revision"),
+        keyed=sa.bindparam("keyed_"),
+        head_sequence=sa.bindparam("sequence"),
+        published=sa.bindparam("now"),
     )
 )
 

@@ -211,7 +211,9 @@ class EntryRow(SQLModel, table=True):
     """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``.
 
     ``dtypes`` and ``shapes``: of the inputs, each between spaces, for searching; ``None`` until a
-    replica that knows these columns has written them.
+    replica that knows these columns has written them. ``keyed``: the revision whose keys of graphs
+    ``graph_keys`` has, with ``!`` before it if no start may leave it out (``Manifest.may_wait``); another one
+    than ``head`` until a replica that knows this column has written them.
     """
 
     __tablename__ = "entries"
@@ -229,8 +231,12 @@ class EntryRow(SQLModel, table=True):
     published: int = Field(default=0, sa_type=sa.BigInteger)
     dtypes: str | None = Field(default=None, sa_type=sa.Text)
     shapes: str | None = Field(default=None, sa_type=sa.Text)
+    keyed: str | None = Field(default=None, max_length=DIGEST + 1)
     __table_args__ = (
         sa.Index(None, "namespace", "name", "tag", "lane", "published"),
+        # What a name with many entries has for each environment is counted in this index alone.
+        sa.Index("ix_entries_places", "namespace", "name", "tag", "lane", "partition", "head", "keyed"),
+        sa.Index("ix_entries_models", "namespace", "name", "tag", "lane", "model", "published"),
         sa.Index(None, "head"),
         sa.Index(None, "published", "entry"),
         # Sums of one namespace look its entries up in the order of the other tables' indexes.
@@ -289,6 +295,16 @@ class OutcomeSums(SQLModel):
     unused: int = Field(default=0, sa_type=sa.BigInteger)
     saved: float = 0.0
     spent: float = 0.0
+
+
+class GraphKeyRow(SQLModel, table=True):
+    """A key of a compiled graph, as its compiler looks it up, and a revision that holds it."""
+
+    __tablename__ = "graph_keys"
+    key: str = Field(primary_key=True, max_length=81)
+    revision: str = Field(
+        primary_key=True, max_length=DIGEST, foreign_key="revisions.revision", ondelete="CASCADE", index=True
+    )
 
 
 class UsefulnessRow(OutcomeSums, table=True):

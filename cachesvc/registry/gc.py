@@ -22,7 +22,7 @@ from cachesvc_client.wire.names import Namespace
 from . import audit, webhooks
 from .answers import forget_answers
 from .context import Registry
-from .inventory import describe
+from .inventory import describe, index_graph_keys
 from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")
@@ -80,6 +80,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
             collected.objects,
         )
     describe(registry)
+    index_graph_keys(registry)
     return collected
 
 

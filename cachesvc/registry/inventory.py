@@ -214,6 +214,27 @@ def describe(registry: Registry, most: int | None = None) -> int:
     return done
 
 
+def index_graph_keys(registry: Registry) -> int:
+    """Records which graphs the heads hold that an older replica has published, so that starts under a name
+    with many entries find them. Returns the number of these heads."""
+    done = 0
+    while True:
+        with registry.index.read() as unit:
+            rows = unit.entries.without_graph_keys(_DESCRIBED)
+        if not rows:
+            return done
+        with registry.index.write() as unit:
+            for entry, head, signer, envelope in rows:
+                try:
+                    manifest = verify_revision(head, signer, envelope).manifest
+                    keys, may_wait = manifest.graph_keys, manifest.may_wait
+                except CacheSvcError as error:
+                    _log.warning("entry %s is not found by its graphs: %s", entry, error)
+                    keys, may_wait = (), False
+                unit.entries.note_graph_keys(entry, head, keys, may_wait)
+        done += len(rows)
+
+
 def readable_revision(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:
     """Returns the revision, if the token may read it. Raises ``NotFound``."""
     row = unit.inventory.revision(revision)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
-from cachesvc.index.heads import Candidate, Heads, Place
+from cachesvc.index.heads import FEW, Candidate, Group, Heads, Place
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import (
     Compatible,
@@ -24,6 +25,7 @@ from cachesvc_client.wire.names import Tag
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
+    RESOLVED_OF_KEY,
     Rejected,
     ResolveAnswer,
     ResolvedRevision,
@@ -36,6 +38,8 @@ from .download import pack_url
 
 MAX_CANDIDATES = 4096
 """Heads under one name and tag that are compared; the newest come first."""
+MAX_GROUPS = 256
+"""Partitions under one name and tag that are compared, the largest first, where their heads are counted."""
 MAX_REJECTED = 64
 """Rejected entries that one answer names."""
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
@@ -60,26 +64,37 @@ def resolve_each(
     error is the error of all of them.
 
     An answer holds the compatible heads: those of the request's model first, then the newest. The other
-    heads are rejected, the nearest first. A lane's entry hides the trunk's of the same target, partition and
-    workload. The error is ``NotFound`` if the name has no entry under any of the tags; a request by entry
-    keys never gives it. ``to_starts``: whether services ask, and so what is offered counts as used.
+    heads are rejected, the nearest first; of a name with many, one of each partition. A lane's entry hides
+    the trunk's of the same target, partition and workload. The error is ``NotFound`` if the name has no entry
+    under any of the tags; a request by entries or by keys never gives it. ``to_starts``: whether services
+    ask, and so what is offered counts as used.
     """
     try:
         candidates = _candidates_of_each(registry, requests)
     except CacheSvcError as error:
         yield from [error] * len(requests)
         return
-    for request, (tag, heads) in zip(requests, candidates, strict=True):
+    for request, heads in zip(requests, candidates, strict=True):
         try:
-            yield _judge(registry, request, tag, heads, to_starts)
+            yield _judge(registry, request, heads, to_starts)
         except CacheSvcError as error:
             yield error
 
 
+class _Candidates(NamedTuple):
+    """The heads that a request is answered from. ``tag``: the request's first tag that has heads; ``None`` if
+    no tag has any. ``left_out``: fitting heads that are not among them."""
+
+    tag: Tag | None
+    heads: list[Candidate]
+    left_out: int = 0
+
+
 def _judge(
-    registry: Registry, request: ResolveRequest, tag: Tag | None, heads: list[Candidate], to_start: bool
+    registry: Registry, request: ResolveRequest, candidates: _Candidates, to_start: bool
 ) -> ResolveAnswer:
-    if tag is None and not request.entries:
+    tag, heads, left_out = candidates
+    if tag is None and not request.entries and not request.keys:
         raise _unknown(registry, request)
     live = [row for row in heads if row.expires is None or row.expires > registry.clock()]
     fitting, mismatched = _compare_all(_overlay(live), request)
@@ -89,29 +104,72 @@ def _judge(
     revisions = _with_envelopes(registry, offered[:MAX_RESOLVED])
     if to_start:
         _record_use(registry, offered, {row.revision for row in revisions})
-    return ResolveAnswer(revisions, rejected, tag)
+    return ResolveAnswer(revisions, rejected, tag, more=left_out or None)
 
 
-def _candidates_of_each(
-    registry: Registry, requests: Sequence[ResolveRequest]
-) -> list[tuple[Tag | None, list[Candidate]]]:
-    """Returns for each request its first tag that has heads, and these heads; ``None`` if no tag has any."""
+def _candidates_of_each(registry: Registry, requests: Sequence[ResolveRequest]) -> list[_Candidates]:
+    """Returns the candidates of each request."""
     by_tag = [_place(request, request.tags[0]) for request in requests if not request.entries]
     with registry.index.look() as heads:
-        newest = iter(heads.under_each(by_tag, MAX_CANDIDATES))
+        newest = iter(heads.few_under_each(by_tag))
         return [_candidates(heads, request, newest) for request in requests]
 
 
-def _candidates(
-    heads: Heads, request: ResolveRequest, newest: Iterator[list[Candidate]]
-) -> tuple[Tag | None, list[Candidate]]:
+def _candidates(heads: Heads, request: ResolveRequest, newest: Iterator[list[Candidate]]) -> _Candidates:
     if request.entries:
-        return None, heads.by_key(request.namespace, request.name, request.entries, request.lane)
+        rows = heads.by_key(request.namespace, request.name, request.entries, request.lane)
+        return _Candidates(None, rows)
     rows, [tag, *others] = next(newest), request.tags
     while others and not rows:
         tag = others.pop(0)
-        [rows] = heads.under_each([_place(request, tag)], MAX_CANDIDATES)
-    return (tag, rows) if rows else (None, [])
+        [rows] = heads.few_under_each([_place(request, tag)])
+    if not rows:
+        return _Candidates(None, [])
+    place = _place(request, tag)
+    if request.keys:
+        return _Candidates(tag, heads.with_keys(place, request.keys, RESOLVED_OF_KEY))
+    if len(rows) < FEW:
+        return _Candidates(tag, rows)
+    bounded = request.most is not None and request.lane is None
+    return (bounded and _of_many(heads, request, place)) or _Candidates(
+        tag, heads.newest(place, MAX_CANDIDATES)
+    )
+
+
+def _of_many(heads: Heads, request: ResolveRequest, place: Place) -> _Candidates | None:
+    """Returns the candidates of a request that says ``most``, under a name with many heads: compares one head
+    of each partition and counts the others. Returns ``None`` if a start could not ask for all that is left
+    out: heads that are not found by graphs, or not yet."""
+    most = request.most or 0
+    groups = {group.partition: group for group in heads.groups(place, MAX_GROUPS)}
+    if any(group.unkeyed for group in groups.values()):
+        return None
+    samples = {head.partition: head for head in heads.samples(place, list(groups.values()))}
+    fitting = _fitting_groups(groups, samples, request)
+    others = [head for partition, head in samples.items() if partition not in fitting]
+    count = sum(group.heads for group in fitting.values())
+    if count <= most:
+        rows = [head for partition in fitting for head in heads.of_partition(place, partition, most)]
+        return _Candidates(place.tag, [*rows, *others])
+    rows = heads.of_model(place, request.model, 4 * most) if request.model is not None else []
+    rows = [head for head in rows if head.partition in fitting]
+    if len(rows) > most:
+        rows = []
+    return _Candidates(place.tag, [*rows, *others], count - len(rows))
+
+
+def _fitting_groups(
+    groups: Mapping[Digest, Group], samples: Mapping[Digest, Candidate], request: ResolveRequest
+) -> dict[Digest, Group]:
+    """Returns the partitions of which heads may fit. Heads of one partition have the same deciding factors,
+    but not the same schema: each head that is answered is compared by itself."""
+    comparisons = _Comparisons(request)
+    fitting = {}
+    for partition, head in samples.items():
+        differences = comparisons.with_head(head)
+        if differences is not None and all(row.factor == "schema" for row in differences):
+            fitting[partition] = groups[partition]
+    return fitting
 
 
 def _place(request: ResolveRequest, tag: Tag) -> Place:

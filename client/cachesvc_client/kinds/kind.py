@@ -55,6 +55,9 @@ class ProcessCallbacks(NamedTuple):
     restored: Callable[[], object] = lambda: None
     """Wait for the restore, at most the deadline, where nothing is compiled: no claim is asked for. Raises
     ``CacheSvcError`` under CACHESVC_STRICT."""
+    missed: Callable[[str], bool] = lambda _: False
+    """Take a compiler's key that it looked up and did not find; return whether files of it have been
+    installed now, so that it is to look again. Does not raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..wire.digest import Digest
 from ..wire.names import Tag
@@ -51,14 +52,15 @@ class RestoreResult:
     done before.
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
-    fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
-    that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled; it is reported to no registry. ``warnings``: problems that the
-    log does not say yet.
+    fit, nearest first. ``more``: entries that fit and were left for a compile to ask for. ``stored``:
+    revisions that came too late to be installed. ``distrusted``: revisions that were installed until the
+    canary found them wrong. ``own``: what an earlier start of this node compiled; it is reported to no
+    registry. ``warnings``: problems that the log does not say yet.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    more: int = 0
     stored: int = 0
     moved: int = 0
     tag: Tag | None = None
@@ -67,6 +69,12 @@ class RestoreResult:
     distrusted: list[InstalledRevision] = field(default_factory=list)
     own: InstalledRevision | None = None
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> Literal["restored", "stored"]:
+        """Returns how a restore without an error ended: ``stored`` if it came too late to install
+        anything."""
+        return "restored" if self.installed or self.more else "stored"
 
     def warn(self, problem: str) -> None:
         """Adds a problem that the session also logs, as a warning."""

@@ -5,12 +5,13 @@
     <root>/v1/locks/<name>     held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted <root>/v1/distrusted/<hex>
     per entry, the revision whose numbers a canary found wrong <root>/v1/resolved/<hex>   the last answers to
-    resolves: good for seconds, and for an outage <root>/v1/folders/<hex>/   private cache folders, 0700: each
-    is named by what it may hold <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name,
-    signed by this node's own key <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other,
-    see `ranks.job_folder` <root>/v1/trust/<hex>/     verified trust metadata, for each registry and pinned
-    root <root>/v1/probes/<hex>     environments in which the conformance probe of `warm` passed, signed by
-    that key <root>/v1/tmp/             files and folders that are being made or removed
+    resolves: good for seconds, and for an outage <root>/v1/used/<hex> entries that a
+    program used at its last start, of a name with many <root>/v1/folders/<hex>/   private cache folders,
+    0700: each is named by what it may hold <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of
+    this name, signed by this node's own key <root>/v1/jobs/<hex>/      what the ranks of one job leave for
+    each other, see `ranks.job_folder` <root>/v1/trust/<hex>/     verified trust metadata, for each registry
+    and pinned root <root>/v1/probes/<hex>     environments in which the conformance probe of `warm` passed,
+    signed by that key <root>/v1/tmp/             files and folders that are being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
 they are installed, and answers are checked as if they came from the network. So nothing is flushed to the
@@ -24,7 +25,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +47,8 @@ _FOLDER_SECONDS = 30 * 24 * 3600
 """Seconds without use after which private folders and own results are removed."""
 _MAX_ANSWER_BYTES = 192 << 20
 """Bytes of a kept answer, at most: as many as are read of a registry's (`http.registry`)."""
+_MAX_USED_BYTES = 20_000
+"""Bytes that are read of what a program used: about 250 entries."""
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
 
@@ -223,6 +226,21 @@ class NodeStore:
         except OSError:
             return None
         return age if age >= 0 else None
+
+    def remember_used(self, program: Digest, entries: Iterable[Digest]) -> None:
+        """Keeps which entries a program used, the last start's alone. Raises ``StorageFull``."""
+        with self._files.raise_storage_full():
+            self._files.sweep("used", _FOLDER_SECONDS)
+            self._files.put("used", program.hex, "\n".join(map(str, entries)).encode())
+
+    def used_entries(self, program: Digest) -> list[Digest]:
+        """Returns the entries that the last start of a program used. The caller treats them as a guess: a
+        store may come from a cache that others filled."""
+        try:
+            words = self._files.read("used", program.hex, _MAX_USED_BYTES)[0].decode("ascii").split()
+            return [Digest(word) for word in words]
+        except (OSError, ValueError):
+            return []
 
     def folder(self, name: Digest) -> Path:
         """Opens the private cache folder of this name, see `PrivateFolders.open`."""

@@ -32,6 +32,7 @@ _PARTS = (
     "seen",
     "distrusted",
     "resolved",
+    "used",
     "folders",
     "own",
     "jobs",

@@ -58,15 +58,17 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
     """Logs what a session has installed. ``label``: its names. ``support``: what may be restored here."""
     files = sum(entry.files for entry in result.installed)
     seconds = sum(result.seconds.values())
+    more = f"; of {result.more} more, what a compile asks for" if result.more else ""
     logger.write(
         logging.INFO,
-        "%s: %s, %s restored in %.2f s, %s moved; %s",
+        "%s: %s, %s restored in %.2f s, %s moved; %s%s",
         label,
         count_text(len(result.installed), "revision"),
         count_text(files, "file"),
         seconds,
         count_text(result.moved, "byte"),
         support,
+        more,
         facts={
             "event": "restored",
             "names": label.split(", "),
@@ -74,6 +76,7 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
             "files": files,
             "seconds": round(seconds, 3),
             "bytes_moved": result.moved,
+            "more": result.more,
         },
     )
 
@@ -103,6 +106,8 @@ def outcome_facts(event: str, report: Report, names: str) -> dict[str, object]:
         "compilations": report.compilations,
         "tuning_runs": report.observed.tuning_runs,
         "artifacts_used": sum(use.used for use in report.revisions),
+        "revisions_used": sum(use.used > 0 for use in report.revisions),
+        "revisions_restored": len(report.revisions),
         "seconds_saved": report.saved,
         "reasons": list(report.reasons),
     }

@@ -19,6 +19,7 @@ from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
+from ..wire.protocol import FEW_RESOLVED
 from .plan import NameRequest, RestoreContext, RestoreProcess
 from .revision_restore import accept_bundles, accept_revisions
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
     from ..wire.records import Manifest
+    from .on_demand import OnDemand
 
     AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
 
@@ -85,7 +87,11 @@ class SessionRestore:
             require=config.require,
             ahead=this_job() is not None or may_become_rank(),
             support=process.support,
+            # Ranks hit together or not at all, so what one of them lacks is not asked for.
+            most=None if config.bundle or this_job() is not None or may_become_rank() else FEW_RESOLVED,
         )
+        self.on_demand: OnDemand | None = None
+        """Brings more revisions of the names of which only a part was restored; ``None`` if all were."""
         self.supported = process.support is None or process.support.state == "supported"
 
     def restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
@@ -172,7 +178,7 @@ class SessionRestore:
         from ..http.registry import Remote
 
         config = self._config
-        context = replace(self._context, revisions=[], fresh=True, ahead=False)
+        context = replace(self._context, revisions=[], fresh=True, ahead=False, most=None)
         with Remote(config.url or "", config.token, allow_links=config.allow_links) as remote:
             context = replace(context, policy=self._policy(remote, 5.0))
             with suppress(NotFound, Incompatible):
@@ -233,7 +239,7 @@ class SessionRestore:
                     staged.fetch()  # no session waits for another one's download
         with self._process.installing:
             errors = self._install_each(context, rank)
-        empty = not (self._result.installed or self._result.stored)
+        empty = not (self._result.installed or self._result.stored or context.partial)
         if failures or (errors and (empty or rank is not None)):
             raise [*failures, *errors][0]
 
@@ -241,7 +247,12 @@ class SessionRestore:
         """Installs each accepted revision and returns the errors."""
         result = self._result
         errors: list[CacheSvcError] = []
-        reinstalls = self._process.place(self._scope, context.revisions, context.may_install)
+        alone = bool(context.partial)
+        reinstalls = self._process.place(self._scope, context.revisions, context.may_install, alone)
+        if alone and reinstalls is not None:
+            from .on_demand import OnDemand
+
+            self.on_demand = OnDemand(self._config, self._process, self._scope, context)
         for staged in reinstalls or ():
             with suppress(CacheSvcError):  # another session's revision: its missing files are compiled
                 staged.install(rank)

@@ -46,9 +46,14 @@ class RestoreProcess(OwnResultsProcess, Protocol):
         """Open the node store, detect the environment and decide the folders, once for all sessions."""
 
     def place(
-        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool]
+        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool], alone: bool
     ) -> list[StagedRevision] | None:
-        """Choose the folder for accepted revisions; return those to install again, ``None`` if too late."""
+        """Choose the folder for accepted revisions; return those to install again, ``None`` if too late.
+
+        ``alone``: whether more may be added while the process compiles, to a folder that no other has."""
+
+    def add(self, scope: Digest, accepted: StagedRevision) -> bool:
+        """Note a revision that is added to the present folder; return whether that may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,9 @@ class RestoreContext:
         policy: Decides about signers by the registry's trust metadata; ``None`` without a pinned root.
         support: What may be restored in this environment; ``None``: every entry that fits.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
+        most: If more revisions of a name fit, only those are restored that are known to be needed; ``None``:
+            all are.
+        partial: The restore appends the names of which it left revisions out, with the tag that answered.
     """
 
     store: NodeStore
@@ -85,6 +93,8 @@ class RestoreContext:
     policy: Policy | None = None
     support: Support | None = None
     fresh: bool = False
+    most: int | None = None
+    partial: list[NameRequest] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +111,16 @@ class NameRequest:
         """Return the name's own tag and then the fallback tags, each once."""
         return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
 
-    def request(self, fingerprint: Fingerprint) -> ResolveRequest:
-        """Returns the request that asks a registry for this name. Raises ``InvalidRequest`` for a fingerprint
-        that no registry takes."""
+    def request(
+        self,
+        fingerprint: Fingerprint,
+        *,
+        most: int | None = None,
+        entries: tuple[Digest, ...] = (),
+        keys: tuple[str, ...] | None = None,
+    ) -> ResolveRequest:
+        """Returns the request that asks a registry for this name; `ResolveRequest` explains the options.
+        Raises ``InvalidRequest`` for a fingerprint that no registry takes."""
         try:
             return ResolveRequest(
                 namespace=self.name.namespace,
@@ -112,6 +129,9 @@ class NameRequest:
                 tags=self.tags,
                 lane=self.lane,
                 model=self.model,
+                entries=entries,
+                most=most,
+                keys=keys,
             )
         except ValueError as error:
             raise InvalidRequest(str(error), "cachesvc-client doctor shows what was detected") from None

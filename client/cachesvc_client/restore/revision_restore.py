@@ -33,7 +33,7 @@ from ..wire.errors import (
     Untrusted,
 )
 from ..wire.names import Lane, Name
-from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
+from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
 from ..wire.records import PackRecord, Statement
 from .plan import NameRequest, RestoreContext
 
@@ -57,17 +57,23 @@ def accept_revisions(
     if not context.trusted and context.policy is None:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     with result.timed("resolve"):
-        answer = _resolve(name_request, remote, context, result)
+        request = name_request.request(context.fingerprint, most=context.most)
+        answer = resolve(name_request, request, remote, context, result)
     result.tag = answer.tag
     result.rejected.extend(answer.rejected)
     failures: list[CacheSvcError] = []
-    for revision in answer.revisions:
+    revisions = answer.revisions
+    if answer.more:
+        from .on_demand import leave_out
+
+        revisions += leave_out(name_request, answer, remote, context, result)
+    for revision in revisions:
         try:
-            _keep_newest(_revision(name_request, revision, remote, context, result), context)
+            _keep_newest(check_revision(name_request, revision, remote, context, result), context)
         except CacheSvcError as error:
             failures.append(error)
             result.problems.append(str(error))
-    if not result.installed and not result.stored and not context.revisions:
+    if not (result.installed or result.stored or context.revisions or answer.more):
         raise failures[0] if failures else nothing_offered(name_request.name, result.rejected)
 
 
@@ -117,8 +123,12 @@ def _keep_newest(staged: StagedRevision, context: RestoreContext) -> None:
     context.revisions.append(staged)
 
 
-def _resolve(
-    name_request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
+def resolve(
+    name_request: NameRequest,
+    request: ResolveRequest,
+    remote: Remote,
+    context: RestoreContext,
+    result: RestoreResult,
 ) -> ResolveAnswer:
     """Returns the registry's answer, from this node if another process asked the same in the last seconds.
 
@@ -127,7 +137,6 @@ def _resolve(
     """
     from ..http.registry import parse_resolved
 
-    request = name_request.request(context.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))
     recent = None if context.fresh else context.store.recent_answer(key)
     if recent is not None:
@@ -173,14 +182,14 @@ def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> 
     return parse_resolved(last), problem
 
 
-def _revision(
+def check_revision(
     name_request: NameRequest,
     resolved: ResolvedRevision,
     remote: Remote,
     context: RestoreContext,
     result: RestoreResult,
 ) -> StagedRevision:
-    """Checks one revision of a registry's answer."""
+    """Checks one revision of a registry's answer. Raises ``CacheSvcError`` unless it is trusted and fits."""
     from ..bundle.check import ExpectedStatement, check_envelope
 
     with result.timed("check"):

@@ -47,6 +47,7 @@ class Process(ProcessOutput):
         traces: Callable[[], bool] = lambda: False,
         comparison: Callable[[str, str], Comparison | None] = lambda *_: None,
         restored: Callable[[], object] = lambda: None,
+        missed: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
         after `disarm`.
@@ -54,8 +55,8 @@ class Process(ProcessOutput):
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
         each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
-        ``traces``, ``comparison`` and ``restored``: as `ProcessCallbacks` has them. A ``CacheSvcError`` that
-        ``before`` and ``watch`` raise reaches the application.
+        ``traces``, ``comparison``, ``restored`` and ``missed``: as `ProcessCallbacks` has them. A
+        ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -72,6 +73,7 @@ class Process(ProcessOutput):
             self.point_compilers,
             after,
             restored,
+            missed,
             self.registered_functions,
         )
         for state in self.kinds.values():
@@ -83,6 +85,12 @@ class Process(ProcessOutput):
         self.armed = False
         imports.disarm()
 
+    def compile_began(self) -> float:
+        """Return when the compile under way on this thread began to wait for the restore
+        (``time.perf_counter``); outside of one, the present time."""
+        inside = getattr(self._depth, "inside", False)
+        return self._depth.began if inside else time.perf_counter()
+
     def _compile_fx(
         self,
         before: Callable[[], None],
@@ -92,6 +100,7 @@ class Process(ProcessOutput):
     ) -> Any:
         if getattr(self._depth, "inside", False):
             return call()
+        self._depth.began = time.perf_counter()
         before()
         wrap = watch(call.args[0] if call.args else call.kwargs.get("model_"))
         graph = self.asked.note(*call.args, **call.kwargs)

@@ -46,10 +46,14 @@ class ProcessFolders:
         self._store: NodeStore | None = None
         self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
+        self._alone = False
+        """Whether the present folder is this process's own, so that more may be added while it compiles."""
         self._folder: Path | None = None
         """The private folder in use; ``None`` where the user named the folders."""
         self._compiling = 0
         """How many compiles are under way."""
+        self.keeps_own = False
+        """Whether what is compiled here is kept for the node's next start."""
         self.captured = False
         """Whether what this process compiles is to be published."""
         self._used = False
@@ -108,14 +112,19 @@ class ProcessFolders:
         return len(self._accepted)
 
     def place(
-        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool]
+        self,
+        scope: Digest,
+        accepted: Sequence[StagedRevision],
+        may_install: Callable[[], bool],
+        alone: bool = False,
     ) -> list[StagedRevision] | None:
         """Choose the folder for the revisions that a session accepted and those of the other sessions.
 
         Return the revisions that have to be installed again, since they lie in the folder before; ``None``
-        if it is too late to choose, because a compile is under way. The caller holds ``installing`` and has
-        called `prepare`. Files that were compiled here before stay in their folder, to which nothing is
-        added. Raises as `NodeStore.folder` does.
+        if it is too late to choose, because a compile is under way. ``alone``: choose a folder that no other
+        process has, to which `add` adds; such a folder stays this process's. The caller holds ``installing``
+        and has called `prepare`. Files that were compiled here before stay in their folder, to which nothing
+        is added. Raises as `NodeStore.folder` does.
         """
         from ..node.trust_scope import folder_name
 
@@ -125,18 +134,32 @@ class ProcessFolders:
         together.setdefault(scope, {}).update((one.revision, one) for one in accepted)
         names = {key: set(revisions) for key, revisions in together.items() if revisions}
         present = {key: set(revisions) for key, revisions in self._accepted.items() if revisions}
-        if not self.folders.private or names == present:
+        if not self.folders.private or self._alone or (names == present and not alone):
             self._accepted = together
             return []
-        folder = self._store.folder(folder_name(self.fingerprint, names))
+        name = folder_name(self.fingerprint, names)
+        folder = self._store.own_folder(f"more than {name}") if alone else self._store.folder(name)
         with self.lock:
             if self._compiling or not may_install():
                 self._store.leave(folder)
                 return None
             self._use_folder(lambda: folder)
-        self._accepted = together
+        self._alone, self._accepted = alone, together
         self.accept(others)
         return others
+
+    def add(self, scope: Digest, accepted: StagedRevision) -> bool:
+        """Note a revision that is added to the present folder while this process compiles; return whether
+        that may be: a folder that other processes use holds what its name says, and nothing else.
+
+        What is compiled beside an added revision is not kept for the node's next start, since a private
+        folder's own results go with the revisions in its name. The caller holds ``installing``.
+        """
+        if self.folders.private and not self._alone:
+            return False
+        self._accepted.setdefault(scope, {})[accepted.revision] = accepted
+        self.keeps_own = False
+        return True
 
     def point_compilers(self) -> None:
         """Set the compilers' variables to the present folders again, which a program has changed.

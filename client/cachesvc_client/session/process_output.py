@@ -47,8 +47,6 @@ class ProcessOutput(ProcessFolders):
         """How often this process has published, as a rank of a job, by name and by occasion with target."""
         self._published: dict[Name, set[tuple[str, str]]] = {}
         """Kind and path of the files that this process has published, by name."""
-        self.keeps_own = False
-        """Whether what is compiled here is kept for the node's next start."""
 
     @functools.cached_property
     def asked(self) -> GraphRequests:

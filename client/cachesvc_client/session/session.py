@@ -95,8 +95,7 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """Return ``waiting``, ``running``, ``restored``, ``stored`` (too late), ``failed``, ``off`` or
-        ``local``."""
+        """Return how far this session is, see `Status`."""
         return self._status
 
     @property
@@ -218,11 +217,11 @@ class Session:
         self._status = "failed"
 
     def withdraw(self, reason: str) -> None:
-        """Take every restored revision out of the folders, since PyTorch could use it wrongly. Never raises.
-
-        ``reason``: why, for the log and the report.
-        """
+        """Take every restored revision out of the folders, since PyTorch could use it wrongly, for a
+        ``reason`` that log and report say. Never raises."""
         result = self.result
+        if self.restoring is not None:
+            self.restoring.on_demand = None
         if result is None or not result.installed:
             return
         self._fail(Unsupported(reason))
@@ -354,7 +353,7 @@ class Session:
         try:
             self.restoring.restore(self.requests, agreement)
         finally:
-            self._status = "restored" if self.result.installed else "stored"
+            self._status = self.result.status
 
     def _ask_right(self, config: Config, supported: bool) -> None:
         """Ask, beside the restore, whether this session may publish by itself, if it is to."""
@@ -377,7 +376,7 @@ class Session:
         try:
             restoring.restore_missed(self._claimed_restore.accept, agreement)
         finally:
-            self._status = "restored" if result.installed else "stored"
+            self._status = result.status
 
     def _patience(self) -> float:
         """Return the seconds that this session may still wait for another process that compiles."""
@@ -390,7 +389,7 @@ class Session:
         result = self.result
         while result is not None and result.warnings:  # of this attempt; a second one has its own
             logger.write(logging.WARNING, "%s", result.warnings.pop(0))
-        if result is None or not result.installed:
+        if result is None or not (result.installed or result.more):
             return
         if self.config and self.config.hold_collector:
             self._process.collector.allow()

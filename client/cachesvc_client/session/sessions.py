@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..outcome.log import OutcomeLog
     from ..own_results.keep import Keeper
     from ..wire.names import Name
+    from .missed_keys import MissedKeys
     from .quiet_publisher import QuietPublisher
 
 _log = logging.getLogger("cachesvc")
@@ -57,6 +58,7 @@ class Sessions:
         self._outcome: OutcomeLog | None = None
         self._keeper: Keeper | None = None
         self._publisher: QuietPublisher | None = None
+        self._missed_keys: MissedKeys | None = None
         self._follows_process = False
         """Whether fork and exit of the process call this object."""
         self._canary_lines: dict[str, None] = {}
@@ -101,6 +103,7 @@ class Sessions:
                     self._traces,
                     self._comparison,
                     self.wait_for_start,
+                    self._bring,
                 )
 
     def disarm(self) -> None:
@@ -136,6 +139,24 @@ class Sessions:
             session.ensure_running()
         over = [session.wait(session.seconds_left(begin)) for session in self.sessions]
         return all(over)
+
+    def _bring(self, key: str) -> bool:
+        """Bring what holds a key that a compiler did not find, where a session restored a part of its
+        name."""
+        if not self._restored_in_part():
+            return False
+        from .missed_keys import MissedKeys
+
+        with self.process.lock:
+            if self._missed_keys is None:
+                self._missed_keys = MissedKeys(self.process, self.sessions)
+        brought = self._missed_keys.bring(key)
+        if brought:
+            self.watch.start()
+        return brought
+
+    def _restored_in_part(self) -> bool:
+        return any(session.restoring and session.restoring.on_demand for session in self.sessions)
 
     def _follow_process(self) -> None:
         self._follows_process = True
@@ -179,7 +200,7 @@ class Sessions:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
         self.process.begin_again()
         self.watch.begin_again()
-        self._outcome = self._publisher = None
+        self._outcome = self._publisher = self._missed_keys = None
         for session in self.sessions:
             session.begin_again()
 
@@ -193,7 +214,8 @@ class Sessions:
 
         Never raises.
         """
-        if not any(self._under_canary()) or not hasattr(graph, "graph"):
+        may_come = self._restored_in_part() and any(one.config and one.config.canary for one in self.sessions)
+        if not (may_come or any(self._under_canary())) or not hasattr(graph, "graph"):
             return None
         try:
             return self._canary().around(graph)
@@ -297,6 +319,11 @@ class Sessions:
             self._outcome = OutcomeLog()
         names = [session.label for session in self.sessions if session.has_revisions]
         self._outcome.say(report, ", ".join(names), moment)
+        if self._missed_keys is not None or self._restored_in_part():
+            from .missed_keys import MissedKeys
+
+            self._missed_keys = self._missed_keys or MissedKeys(self.process, self.sessions)
+            self._missed_keys.remember(report)
         for session in self.sessions:
             session.send_report(report, moment, deadline)
 

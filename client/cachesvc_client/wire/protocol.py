@@ -13,6 +13,7 @@ from .codec import canonical
 from .compare import INERT, WITHDRAWN, Difference
 from .digest import Digest
 from .factors import FactorValue
+from .graph_keys import is_graph_key
 from .names import Lane, Namespace, ShortName, Tag, Target
 from .provenance import BuilderIdentity
 
@@ -27,6 +28,13 @@ AGE_HEADER = "Age"
 """Name of the header that carries the age of such an answer in whole seconds (RFC 9111, section 5.1)."""
 MAX_RESOLVED = 256
 """Largest number of revisions in one answer; the newest come first."""
+FEW_RESOLVED = 16
+"""Number of fitting revisions that a start restores whatever it will compile. Under a name with more of them
+it restores those of its model, if these are few, and others when a compile needs them."""
+MAX_WANTED = 16
+"""Largest number of keys of graphs in one request."""
+RESOLVED_OF_KEY = 4
+"""Largest number of revisions in the answer for one key."""
 MAX_FINGERPRINT_BYTES = 64 << 10
 """Number of bytes of the fingerprint in a request, at most: the registry compares it with every head under a
 name. An honest fingerprint has a few thousand."""
@@ -40,7 +48,10 @@ class ResolveRequest:
     """Asks for every head under a name that fits ``fingerprint``, or for the heads of ``entries``, by key.
 
     The registry tries ``tags`` in order until one has an entry (the fallback that the caller allows).
-    ``model``: a model hash, whose entries come first; it excludes no entry.
+    ``model``: a model hash, whose entries come first; it excludes no entry. ``most``: if more revisions
+    of a large name fit, the answer has those of ``model`` if these are not more, else none, and says how many
+    there are beside them; not in a lane. ``keys``: asks only for the heads that hold one of these keys of
+    compiled graphs. A registry of an earlier release passes over both, and answers every head.
     """
 
     namespace: Namespace
@@ -50,8 +61,15 @@ class ResolveRequest:
     lane: Lane | None = None
     entries: tuple[Digest, ...] = ()
     model: Digest | None = None
+    most: int | None = None
+    keys: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.most is not None and not 0 < self.most <= MAX_RESOLVED:
+            raise ValueError(f"most: 1 to {MAX_RESOLVED}")
+        keys = self.keys or ()
+        if len(keys) > MAX_WANTED or not all(map(is_graph_key, keys)):
+            raise ValueError(f"keys: at most {MAX_WANTED}, of 20 to 81 small letters and digits")
         if not 0 < len(self.tags) <= 8 or len(self.entries) > MAX_RESOLVED:
             raise ValueError("tags: 1 to 8; entries: at most 256")
         try:
@@ -107,12 +125,14 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class ResolveAnswer:
     """Answers a `ResolveRequest`. ``tag``: the tag that has an entry, or ``None``. ``rejected``: the nearest
-    entry first."""
+    entry first. ``more``: number of fitting revisions that the answer leaves out, because the request said
+    ``most``; an upper bound."""
 
     revisions: tuple[ResolvedRevision, ...]
     rejected: tuple[Rejected, ...] = ()
     tag: Tag | None = None
     api: int = API_VERSION
+    more: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 from .codec import canonical
 from .digest import Digest
 from .factors import FactorValue, Facts, Fingerprint
+from .graph_keys import graph_keys, may_wait
 from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 from .partitions import partition
@@ -201,6 +202,16 @@ class Manifest:
         """Returns all facts of the factor table: those of the environment and those of the workload."""
         model = {"model": str(self.workload.model)} if self.workload.model else {}
         return {**(self.asked or {}), **model, **self.fingerprint}
+
+    @property
+    def graph_keys(self) -> tuple[str, ...]:
+        """Returns the compilers' own keys of the graphs that the revision holds."""
+        return graph_keys(record.path for record in self.files)
+
+    @property
+    def may_wait(self) -> bool:
+        """Returns whether a start may leave the revision out until a compile looks for one of its graphs."""
+        return may_wait({record.kind for record in self.files}, self.graph_keys)
 
     @property
     def partition(self) -> Digest:

@@ -89,6 +89,7 @@ answer = {
     "observed": plain(observer.snapshot()),
     "eager_difference": float((output - eager).detach().abs().max()),
     "bytes_moved": report.bytes_moved,
+    "installed": len(report.revisions),
     "torch": torch.__file__,
     "primed": primed,
     "collector": {"held": collector.seconds, "numbers": gc.get_threshold(), "before": numbers},

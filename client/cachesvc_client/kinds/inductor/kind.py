@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...hooks import imports
 from ...hooks.table import Hook
 from ..kind import Kind, KindState, ProcessCallbacks
 from . import tuning
@@ -38,6 +40,24 @@ _RECORDS = Hook(
     "nothing of Inductor's folder is captured, and no use is counted",
     role="restore",
 )
+_IF_NOT_ASKED = "under a name with many entries, a graph that the start did not restore is compiled"
+_LOOKUPS: dict[Hook, Callable[[Any], bool]] = {
+    Hook(
+        "torch._functorch._aot_autograd.autograd_cache",
+        "AOTAutogradCache._lookup",
+        "asks the registry for a traced graph that was looked up and not found",
+        _IF_NOT_ASKED,
+        role="speed",
+    ): lambda answer: answer is None,
+    Hook(
+        "torch._inductor.codecache",
+        "FxGraphCache._lookup_graph",
+        "asks the registry for a graph that was looked up and not found",
+        _IF_NOT_ASKED,
+        role="speed",
+    ): lambda answer: answer[0] is None,
+}
+"""The look-ups of graphs, and whether an answer of each says that nothing was found."""
 
 
 class InductorState(KindState):
@@ -52,6 +72,8 @@ class InductorState(KindState):
         _HOST_KERNELS.install(self._kernels.load_async)
         _RECORDS.install(self._used.record_artifact)
         tuning.install_hooks()
+        for hook, absent in _LOOKUPS.items():
+            hook.install(functools.partial(_look, callbacks.missed, absent))
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
@@ -116,6 +138,15 @@ class InductorState(KindState):
         recompile_all(why)
 
 
+def _look(missed: Callable[[str], bool], absent: Callable[[Any], bool], call: imports.Call) -> Any:
+    """Run in the place of a look-up. ``missed``: takes a key that was not found, and returns whether to look
+    again; called until it returns false, since the guards of a dynamic graph may fit another revision's."""
+    answer = call()
+    while absent(answer) and missed(str(call.argument("key"))):
+        answer = call.original(*call.args, **call.kwargs)
+    return answer
+
+
 def default_folder() -> Path:
     """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``, without importing it."""
     import getpass
@@ -150,7 +181,7 @@ KIND = Kind(
     home="private",
     place="inductor",
     graph_folders=GRAPH_FOLDERS,
-    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS),
+    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS, *_LOOKUPS),
     user_folder=_user_folder,
     work=_work,
 )

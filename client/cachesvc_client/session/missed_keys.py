@@ -1,0 +1,156 @@
+"""Owns `MissedKeys`: has the sessions of a process bring what a compiler looked up and did not find.
+
+The thread that compiles waits for a thread that asks the registry, within the deadline of its compile. After
+a registry that failed, or did not answer in time, no key is asked for in this process any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..hooks import logger
+from ..wire.errors import CacheSvcError
+from .attempt import Attempt
+
+if TYPE_CHECKING:
+    from ..node.installed import InstalledRevision, RestoreResult
+    from ..outcome.judge import Report
+    from ..restore.on_demand import OnDemand
+    from .process import Process
+    from .session import Session
+
+_log = logging.getLogger("cachesvc")
+
+_MOST_MISSES = 64
+"""Keys in a row that no registry has, after which this process asks for no more: it compiles what nobody has
+published."""
+
+
+class MissedKeys:
+    """Brings the revisions that hold missed keys. Threads that compile at the same time share one request."""
+
+    def __init__(self, process: Process, sessions: list[Session]) -> None:
+        self._process, self._sessions = process, sessions
+        self._asking = threading.Lock()
+        """Held by the thread that asks for all pending keys."""
+        self._pending: dict[str, None] = {}
+        self._absent: set[str] = set()
+        """Keys that no registry has, for the rest of this process."""
+        self._brought: dict[str, int] = {}
+        """By key, how many revisions were installed for it."""
+        self._misses = 0
+        self._over = False
+        self._remembered: set[object] = set()
+
+    def bring(self, key: str) -> bool:
+        """Return whether files of this key were installed, so that the compiler looks again. Never raises."""
+        if self._over or key in self._absent or not any(self._on_demand()):
+            return False
+        deadline = self._deadline()
+        seen = self._brought.get(key, 0)
+        self._pending[key] = None
+        begin = time.perf_counter()
+        if not self._asking.acquire(timeout=max(0.0, deadline - begin)):
+            return False
+        try:
+            if self._brought.get(key, 0) == seen and key not in self._absent and not self._over:
+                self._ask(deadline)
+        finally:
+            self._asking.release()
+            seconds = self._process.seconds
+            seconds["asked"] = seconds.get("asked", 0.0) + time.perf_counter() - begin
+        return self._brought.get(key, 0) > seen
+
+    def remember(self, report: Report) -> None:
+        """Remember on this node which entries this program used, if it was restored in part."""
+        used = {use.revision for use in report.revisions if use.used}
+        results = [session.result for session in self._sessions if session.result is not None]
+        entries = sorted(
+            {
+                entry.manifest.entry
+                for result in results
+                for entry in result.installed
+                if str(entry.revision) in used
+            }
+        )
+        if not entries or tuple(entries) in self._remembered:
+            return
+        self._remembered.add(tuple(entries))
+        for _, on_demand in self._on_demand():
+            on_demand.remember(entries)
+
+    def _on_demand(self) -> Iterable[tuple[Session, OnDemand]]:
+        for session in self._sessions:
+            if session.restoring is not None and session.restoring.on_demand is not None:
+                yield session, session.restoring.on_demand
+
+    def _deadline(self) -> float:
+        """Return until when the present compile of this thread may wait: it shares its deadline with the wait
+        for the restore."""
+        configs = [session.config for session, _ in self._on_demand() if session.config is not None]
+        return self._process.compile_began() + max((config.deadline for config in configs), default=0.0)
+
+    def _ask(self, deadline: float) -> None:
+        """Ask for all pending keys on another thread, and wait for it until the deadline."""
+        keys = list(self._pending)
+        for key in keys:
+            self._pending.pop(key, None)
+        errors: list[BaseException] = []
+        given_up = threading.Event()
+
+        def work() -> None:
+            try:
+                for session, on_demand in tuple(self._on_demand()):
+                    assert session.result is not None
+                    installed = on_demand.bring(keys, lambda: not given_up.is_set(), session.result)
+                    if not given_up.is_set():
+                        self._note(session, session.result, installed)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
+                errors.append(error)
+
+        try:
+            attempt = Attempt(work)
+            attempt.start()
+            in_time = attempt.wait(max(0.0, deadline - time.perf_counter()))
+        except RuntimeError as error:  # no more threads, or the process ends
+            in_time = True
+            errors.append(error)
+        given_up.set()
+        if errors or not in_time:
+            self._give_up(errors[0] if errors else None)
+            return
+        absent = [key for key in keys if not self._brought.get(key)]
+        self._absent.update(absent)
+        self._misses = self._misses + len(absent) if len(absent) == len(keys) else 0
+        if self._misses >= _MOST_MISSES:
+            self._over = True
+
+    def _note(self, session: Session, result: RestoreResult, installed: list[InstalledRevision]) -> None:
+        """Note what was installed, for the report and the log, and allow the compilers to use it."""
+        for entry in installed:
+            result.installed.append(entry)
+            for key in entry.manifest.graph_keys:
+                self._brought[key] = self._brought.get(key, 0) + 1
+                self._process.components.missed.pop(key, None)
+        if installed:
+            self._process.accept(installed)
+            _log.info(
+                "%s: %s brought for what is compiled now",
+                session.label,
+                ", ".join(str(entry.manifest.statement.target) for entry in installed),
+            )
+
+    def _give_up(self, error: BaseException | None) -> None:
+        self._over = True
+        reason = str(error) if isinstance(error, CacheSvcError) else f"{type(error).__name__}: {error}"
+        if error is None:
+            reason = "the registry did not answer within the deadline"
+        for session, _ in self._on_demand():
+            if session.result is not None:
+                session.result.problems.append(f"{session.label}: not asked for more: {reason}")
+            text = "%s: not asked for what is compiled now, nor for more: %s"
+            logger.write(logging.WARNING, text, session.label, reason)
