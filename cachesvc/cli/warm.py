@@ -185,7 +185,7 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
     from cachesvc_client.wire.codec import plain
 
     if as_json:
-        document = {"format": reports.FORMAT, "name": str(name), "plan": plain(list(jobs))}
+        document = {"format": reports.PLAN_FORMAT, "name": str(name), "rows": plain(list(jobs))}
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(f"{name}:")

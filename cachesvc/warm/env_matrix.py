@@ -16,6 +16,8 @@ from .report import FORMAT, escape
 
 MAX_REPORT_BYTES = 64 << 20
 """Bytes of one report, at most."""
+MATRIX_FORMAT = "cachesvc.warm.matrix/1"
+"""The ``format`` of the merged reports in JSON."""
 MISSING = "missing"
 """Status of a target that a runner's report does not have."""
 _GOOD = ("warm", "fresh")
@@ -107,7 +109,7 @@ class EnvironmentMatrix:
             for row in self.environments
         ]
         warm = self.exit_status == 0
-        document = {"format": FORMAT, "name": self.name, "warm": warm, "environments": environments}
+        document = {"format": MATRIX_FORMAT, "name": self.name, "warm": warm, "environments": environments}
         return {**document, "absent": list(self.absent)}
 
 

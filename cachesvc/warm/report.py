@@ -14,8 +14,12 @@ from .report_head import ReportHead
 from .results import Numbers, Outcome
 from .steady import Faster, Steady
 
-FORMAT = "cachesvc.warm/1"
+FORMAT = "cachesvc.warm/2"
 """Name and version of the JSON form."""
+PLAN_FORMAT = "cachesvc.warm.plan/1"
+"""Name and version of the JSON form of a dry run."""
+_COUNTS = ("speed_up", "faster", "break_even", "restored_break_even")
+"""The fields of `Numbers` that hold no seconds."""
 
 COLUMNS = (
     "target",
@@ -153,10 +157,18 @@ def document(head: ReportHead, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "registry": head.registry,
         "commit": head.commit,
         "use": head.use if any(outcome.good for outcome in outcomes) else "",
-        "targets": [{**plain(outcome), "notes": _notes(outcome)} for outcome in outcomes],
+        "targets": [_target(outcome) for outcome in outcomes],
     }
     finite: dict[str, Any] = _finite(report)
     return finite
+
+
+def _target(outcome: Outcome) -> dict[str, Any]:
+    numbers = {
+        name if name in _COUNTS else f"{name}_seconds": value
+        for name, value in plain(outcome.numbers).items()
+    }
+    return {**plain(outcome), "numbers": numbers, "notes": _notes(outcome)}
 
 
 def markdown(head: ReportHead, outcomes: Sequence[Outcome]) -> str:

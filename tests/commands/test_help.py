@@ -108,16 +108,25 @@ def test_the_servers_program_names_the_nearest_command(server_program):
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
 
 
-def test_an_error_is_an_object_too_where_json_is_asked_for(server_program, capsys, monkeypatch):
+def test_an_error_is_json_on_stderr_where_json_is_asked_for(server_program, capsys, monkeypatch):
     monkeypatch.setenv("CACHESVC_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CACHESVC_TOKEN", "csv_x")
     status, out, err = server_program("admin", "tokens", "list", "--json")
-    assert status == 6 and err.startswith("error: ")
-    assert json.loads(out)["error"]["code"] == "unavailable"
+    assert (status, out, err.count("\n")) == (6, "", 1)
+    first = json.loads(err)
+    assert (first["format"], first["error"]["code"]) == ("cachesvc.error/1", "unavailable")
     assert main(["explain", "team/x", "--json"]) == 6
     out, err = capsys.readouterr()
-    error = json.loads(out)["error"]
-    assert set(error) == {"code", "message", "hint"} and error["message"] in err
+    error = json.loads(err)["error"]
+    assert out == "" and set(error) == {"code", "message", "hint", "exit_status"}
+    assert error["exit_status"] == 6
+    for words in (("tokens", "list", "--jsn", "--json"), ("tokens", "create", "--json"), ("tokns", "--json")):
+        status, out, err = server_program("admin", *words)
+        assert (status, out, json.loads(err)["error"]["code"]) == (2, "", "invalid"), words
+    assert main(["explain", "sentiment", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["exit_status"] == 2
+    assert main(["run", "team/x", "--mod", "--", "program", "--json"]) == 2
+    assert capsys.readouterr().err.startswith("error: "), "that --json is another program's"
 
 
 def test_an_address_that_is_nearly_right_is_told_from_a_dead_one(command, registry):

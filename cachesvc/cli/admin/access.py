@@ -40,6 +40,7 @@ from .output import (
     show_facts,
     show_line,
     show_plan,
+    show_record,
     show_table,
 )
 
@@ -157,7 +158,7 @@ def expire(
     expiry = Expiry(0 if now else days, never)
     with connect(context) as registry:
         row = registry.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
-    show_table([row], _TOKENS, as_json)
+    show_record(row, _TOKENS, as_json)
 
 
 @tokens.command("rotate")
@@ -252,7 +253,7 @@ def set_namespace(
         if require is not None:
             registry.call("PUT", f"/v1/namespaces/{name}/require", wanted, RequireRequest)
         row = _namespace(registry, name)
-    show_table([row], _NAMESPACES, as_json)
+    show_record(row, _NAMESPACES, as_json)
 
 
 @admin.command("audit")

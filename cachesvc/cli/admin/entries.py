@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.documents import error_record
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.durations import duration_text
@@ -177,7 +178,9 @@ def delete_entries(
     deleted = len(rows) - len(failed)
     heads = "its head" if deleted == 1 else "their heads"
     summary = f"delete {count_text(deleted, 'entry', 'entries')}, {bytes_text(size)} in {heads}"
-    show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary)
+    refused = [{"entry": row.entry, **error_record(error)} for row, error in failed]
+    more = {"refused": refused}
+    show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary, more=more)
     for row, error in failed:
         show_line(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
     if failed:

@@ -18,7 +18,7 @@ from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, show_plan, show_table
+from .output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
 
 publishers = typer.Typer(
     cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."
@@ -79,7 +79,7 @@ def add(
     )
     with connect(context) as registry:
         row = registry.call("POST", "/v1/publishers", request, PublisherRecord, idempotent=False)
-    show_table([row], _PUBLISHERS, as_json)
+    show_record(row, _PUBLISHERS, as_json)
 
 
 @publishers.command("list")

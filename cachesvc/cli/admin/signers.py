@@ -30,6 +30,7 @@ from .output import (
     print_json,
     show_line,
     show_plan,
+    show_record,
     show_table,
 )
 from .trust_state import say_if_offline
@@ -66,7 +67,10 @@ def list_signers(context: typer.Context, as_json: AsJson = False, output: Output
     with connect(context) as registry:
         accepted = registry.rows("/v1/signers", SignerRecord)
         revoked = registry.rows("/v1/revocations", RevokedSigner)
-    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, as_json, output=output)
+    if as_json or output is Form.json:
+        print_json({"rows": accepted, "revoked": revoked})
+        return
+    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, False, output=output)
 
 
 @signers.command("add")
@@ -84,7 +88,7 @@ def add_signer(
         path = path_with_query("/v1/signers", again="true" if again else None)
         row = registry.call("POST", path, SignerRecord(namespace, key, label), SignerRecord)
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --key {row.key}")
-    show_table([row], SIGNER_COLUMNS, as_json)
+    show_record(row, SIGNER_COLUMNS, as_json)
 
 
 @signers.command("remove")
@@ -127,7 +131,7 @@ def revoke_signer(
         say_if_offline(registry, f"revoke {revocation.key} --why TEXT")
     summary = revocation_summary(revocation, apply)
     if as_json:
-        print_json({"applied": apply, "plan": revocation, "summary": plan_text(summary, apply)})
+        print_json({"applied": apply, "summary": plan_text(summary, apply), "revocation": revocation})
         return
     if revocation.names:
         show_table(revocation.names, _NAMES, False)

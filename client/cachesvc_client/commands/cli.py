@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
-from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from .arguments import (
     add_json,
@@ -182,14 +181,17 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.hooks:
         states = hook_states()
         if arguments.json:
-            print_json([{"presence": state.presence, **asdict(state.hook)} for state in states])
+            print_json(
+                "doctor hooks",
+                {"rows": [{"presence": state.presence, **asdict(state.hook)} for state in states]},
+            )
         else:
             print(render_hooks(states))
         return 0
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:
-        print_json({"ok": not failed, "checks": checks, "fingerprint": detect()})
+        print_json("doctor", {"ok": not failed, "checks": checks, "fingerprint": detect()})
     else:
         print(render(checks))
     return 1 if failed else 0
@@ -216,7 +218,7 @@ def _pull(arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     bundles = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
     if arguments.json:
-        print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
+        print_json("pull", {"rows": bundles})
         return 0
     rows = [
         (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
@@ -235,20 +237,23 @@ def _add_push(commands: Any) -> None:
 
 def _push(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from .documents import error_record
     from .tables import aligned, bytes_text
     from .transfer import PushedRevision, push
 
     config = Config.read()
     revisions: list[PushedRevision] = []
-    failed: CacheSvcError | None = None
+    refused: list[tuple[Path, CacheSvcError]] = []
     for path in arguments.files:
         try:
             revisions.append(push(config, path))
         except CacheSvcError as error:  # one bad file does not hold up the others
-            failed = failed or error
-            print(printable(f"error: {path}: {error}"), file=sys.stderr)
+            refused.append((path, error))
+            if not arguments.json:
+                print(printable(f"error: {path}: {error}"), file=sys.stderr)
     if arguments.json:
-        print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
+        errors = [{"path": path, **error_record(error)} for path, error in refused]
+        print_json("push", {"rows": revisions, "refused": errors})
     else:
         states = {True: "published", False: "there already"}
         print(
@@ -257,7 +262,7 @@ def _push(arguments: argparse.Namespace) -> int:
                 for row in revisions
             )
         )
-    return failed.exit_status if failed else 0
+    return refused[0][1].exit_status if refused else 0
 
 
 def _add_verify(commands: Any) -> None:
@@ -271,14 +276,16 @@ def _add_verify(commands: Any) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from .documents import error_record
     from .verify import render_verification, verify
 
     trusted, refused = verify(Config.read(), arguments.what)
     if arguments.json:
-        print_json([without_provenance(row) for row in trusted])
-    else:
-        for row in trusted:
-            print(render_verification(row))
+        rows, errors = map(without_provenance, trusted), map(error_record, refused)
+        print_json("verify", {"rows": [*rows], "refused": [*errors]})
+        return max((error.exit_status for error in refused), default=0)
+    for row in trusted:
+        print(render_verification(row))
     for error in refused:
         print(f"error: {error}", file=sys.stderr)
     return max((error.exit_status for error in refused), default=0)

@@ -48,7 +48,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         here=read_facts(arguments.here) if arguments.here else None,
     )
     if arguments.json:
-        print_json(explanation)
+        print_json("explain", explanation)
     else:
         print(render(explanation))
     return 0 if explanation.fitting else Incompatible.exit_status
@@ -61,7 +61,7 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     rows = list_provenance(config, arguments.name, fallback)
     if arguments.json:
-        print_json([without_provenance(row) for row in rows])
+        print_json("explain provenance", {"rows": [without_provenance(row) for row in rows]})
     else:
         print(render_provenance(rows))
     return Untrusted.exit_status if any(row.refused for row in rows) else 0
@@ -95,7 +95,7 @@ def _coverage(arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     coverage = cover(config, arguments.name, fallback=fallback, others=others)
     if arguments.json:
-        print_json(coverage)
+        print_json("coverage", coverage)
     else:
         print(render(coverage))
     return 0 if all(cell.state == "warm" for cell in coverage.cells) else NotWarm.exit_status

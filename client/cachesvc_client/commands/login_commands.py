@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..wire import codec
 from ..wire.errors import InvalidRequest, NotFound, Unauthenticated, printable
 from .arguments import add_json, print_json
 
@@ -118,6 +117,7 @@ def add_whoami(commands: Any) -> None:
 
 def _whoami(arguments: argparse.Namespace) -> int:
     from ..config import Config, Login
+    from .documents import present
     from .tables import aligned, when_text
     from .transfer import registry_of
 
@@ -127,7 +127,7 @@ def _whoami(arguments: argparse.Namespace) -> int:
             raise Unauthenticated(f"no token for {config.url}", f"cachesvc login {config.url}")
         who = remote.whoami()
     if arguments.json:
-        print_json({"registry": config.url, **codec.plain(who)})
+        print_json("whoami", {"registry": config.url, **present(who)})
         return 0
     facts = [("registry", config.url), ("token", who.token), ("label", who.label), ("role", who.role)]
     facts.append(("namespaces", "all" if who.namespace == "*" else who.namespace))
