@@ -19,6 +19,7 @@ from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
 from cachesvc.cli.admin.trust import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
+from cachesvc.registry.backup import BackupPart
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
 from cachesvc.warm.report import PLAN_FORMAT
@@ -78,6 +79,10 @@ _STEP = {"step": str, "what": str}
 _ERROR = {"code": str, "message": str, "hint": str, "exit_status": int}
 
 
+class _Time(str):
+    """Stands for a time in a mapping of fields."""
+
+
 def _rows(row: Any) -> dict[str, Any]:
     return {"rows": [row]}
 
@@ -86,6 +91,7 @@ def _plan(row: Any, **more: Any) -> dict[str, Any]:
     return {"applied": bool, "summary": str, "rows": [row], **more}
 
 
+_BACKUP = {"created": _Time, "schema": str, "keys": [str]}
 _TRUST_PLAN = _plan(TrustRow)
 ANSWERS: dict[str, Any] = {
     "whoami": {"registry": str, "": WhoAmI},
@@ -151,6 +157,8 @@ ANSWERS: dict[str, Any] = {
     "admin tag": _plan(Republished),
     "admin export": _plan(Transferred),
     "admin import": _plan(Transferred),
+    "admin backup": _plan(BackupPart, **_BACKUP),
+    "admin restore": _plan(BackupPart, **_BACKUP),
 }
 """The fields of the answer of each command. A list stands for many of its item; the key ``""`` for the fields
 of a record that stand beside the others, and ``-`` for one of them that is left out."""
@@ -207,6 +215,8 @@ class _Schemas:
         if isinstance(hint, Mapping):
             return self._object(dict(self._fields(hint)))
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if hint is _Time:
+            return TIME
         if hint is Any:
             return {}
         if origin in (typing.Union, types.UnionType):

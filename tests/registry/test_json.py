@@ -128,8 +128,8 @@ class Site:
 def test_every_answer_has_the_form_of_its_schema(
     command: Admin, own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run every command of both programs that has ``--json``, but those that need a registry of OCI or keys of
-    several holders: their answers have the types of `oci export`, `oci import` and `trust rotate-root`."""
+    """Run every command of both programs that has ``--json``, but those that need a registry of OCI, or keys
+    of several holders: their answers have the types of `oci export`, `oci import` and `trust rotate-root`."""
     server = own_server.start()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -244,6 +244,10 @@ def local_commands(run: Site, server: Server) -> None:
     """Run what works on the data folder itself."""
     run("admin --local --data", server.data, "migrate", name="admin migrate")
     run("admin --local --data", server.data, "doctor", name="admin doctor")
+    backup = server.data.parent / "backup"
+    made = run("admin --local --data", server.data, "backup", backup, name="admin backup")
+    assert made["applied"] and made["created"].endswith("Z")
+    run("admin --local --data", server.data.parent / "new", "restore", backup, name="admin restore")
 
 
 def test_the_summary_of_a_command_line_mistake_is_json_too(tmp_path: Path) -> None:

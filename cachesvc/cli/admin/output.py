@@ -70,6 +70,7 @@ _PAST = {
     "publish": "published",
     "refuse": "refused",
     "remove": "removed",
+    "restore": "restored",
     "revoke": "revoked",
     "roll": "rolled",
     "run": "ran",
