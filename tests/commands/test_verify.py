@@ -52,7 +52,7 @@ def test_a_trusted_file_offline(command, bundle, registry):
         assert words in out, (words, out)
     [row] = json.loads(command("verify", path, "--json", **OFFLINE)[1])["rows"]
     assert row["statement"]["predicate"]["runDetails"]["builder"]["id"] == CI.builder
-    assert (row["signer"], row["trusted_for"], row["file_count"]) == (registry.trust.keyid, "*", 1)
+    assert (row["signer"], row["trusted_for"], row["file_count"]) == (registry.trust, "*", 1)
 
 
 def test_the_namespace_for_which_a_key_is_trusted(command, bundle, registry):

@@ -121,6 +121,26 @@ def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) 
     assert removal.status == 4 and "is no signer" in removal.err
 
 
+def test_a_key_is_named_by_its_beginning_or_its_id(admin: Admin, team: str) -> None:
+    keys = [SigningKey.generate().public for _ in range(4)]
+    for key in keys:
+        assert admin("signers", "add", key, "-n", team).status == 0
+    words = (keys[0][:16], keys[1][8:20], keys[2].keyid, keys[3].short)
+    for key, text in zip(keys, words, strict=True):
+        plan = admin("signers", "remove", text, "-n", team)
+        assert plan.status == 0 and key.short in plan.out, plan.err
+        assert admin("signers", "revoke", text, "-n", team, "--json").json["revocation"]["key"] == key
+    for text, status, part in (
+        ("ed25519:", 2, "4 or more"),
+        ("abc", 2, "4 or more"),
+        ("ed25519:????", 4, "signers list"),
+        ("ed2551", 2, "keys begin with"),
+    ):
+        result = admin("signers", "remove", text, "-n", team, "--apply")
+        assert (result.status, part in result.err) == (status, True), (text, result)
+    assert len(admin("signers", "list", "--json").rows) > len(keys)
+
+
 def test_a_namespace_has_a_retention_policy(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
     first = publish(server, key, team)
     size = len(first.pack)

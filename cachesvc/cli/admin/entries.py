@@ -17,7 +17,7 @@ from cachesvc_client.wire.protocol import EntrySummary
 from cachesvc_client.wire.text import count_text
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_namespace, parse_option
 from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
 from .connection import Connection, all_pages, complete_digest, connect, path_with_query
@@ -44,11 +44,17 @@ admin.add_typer(entries, name="entries")
 
 Where = Annotated[
     str | None,
-    typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all."),
+    typer.Argument(
+        help="A namespace, namespace/name, or namespace/name:tag; without: all.",
+        autocompletion=completion.names,
+    ),
 ]
 Search = Annotated[
     str | None,
-    typer.Argument(help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all."),
+    typer.Argument(
+        help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all.",
+        autocompletion=completion.names,
+    ),
 ]
 Lanes = Annotated[list[str] | None, typer.Option("--lane", help="Only this lane. May be repeated.")]
 Trunk = Annotated[bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")]

@@ -15,7 +15,7 @@ from cachesvc_client.wire.publishers import (
 )
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_namespace, parse_option
 from .connection import connect
 from .output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
@@ -90,7 +90,12 @@ def list_publishers(context: typer.Context, as_json: AsJson = False, output: Out
 
 
 @publishers.command("remove")
-def remove(context: typer.Context, publisher: str, apply: Apply = False, as_json: AsJson = False) -> None:
+def remove(
+    context: typer.Context,
+    publisher: Annotated[str, typer.Argument(autocompletion=completion.publishers)],
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
     """Remove a rule, and end the tokens that it gave, everywhere within 5 s."""
     with connect(context) as registry:
         rows = registry.rows("/v1/publishers", PublisherRecord)

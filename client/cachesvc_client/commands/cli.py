@@ -221,7 +221,7 @@ def _pull(arguments: argparse.Namespace) -> int:
         print_json("pull", {"rows": bundles})
         return 0
     rows = [
-        (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
+        (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.short, row.path)
         for row in bundles
     ]
     print(aligned([("target", "size", "moved", "signed by", "bundle"), *rows]))

@@ -198,7 +198,7 @@ def _receive(arguments: argparse.Namespace, config: Config, source: ImageSource,
         print_json(f"oci {arguments.action}", {"rows": rows})
         return 0
     table = [
-        (row.name, row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer, row.path)
+        (row.name, row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.short, row.path)
         for row in rows
     ]
     print(aligned([("name", "target", "size", "moved", "signed by", "bundle"), *table]))
@@ -227,7 +227,7 @@ def _receive_mcv(
         aligned(
             [
                 ("name", "target", "files", "signed by", "bundle"),
-                (row.name, row.target, files, row.signer, row.path),
+                (row.name, row.target, files, row.signer.short, row.path),
             ]
         )
     )
