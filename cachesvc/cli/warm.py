@@ -41,7 +41,11 @@ STDOUT = Path("-")
 EPILOG = (
     "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
     "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
-    "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted."
+    "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted.\n\n"
+    "\b\nExamples:\n"
+    "  cachesvc warm warm.toml\n"
+    "  cachesvc warm warm.toml --target bert --force --report report.md\n"
+    "  cachesvc warm warm.toml --check"
 )
 
 
@@ -160,6 +164,8 @@ def warm(
         _print(head, outcomes)
     if verbose:
         _print_traces(outcomes)
+    elif any(outcome.trace for outcome in outcomes):
+        _echo("--verbose shows the traceback", err=True)
     raise typer.Exit(reports.exit_status(outcomes))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
@@ -106,6 +108,28 @@ def test_the_servers_program_names_the_nearest_command(server_program):
     assert status == 2 and "Did you mean 'serve'?" in err and "python -m" not in err
     assert "Did you mean 'tokens'?" in server_program("admin", "token")[2]
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
+
+
+def test_the_examples_of_the_help_are_command_lines_that_parse(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    seen = set()
+    for program in ("cachesvc", "cachesvc-client"):
+        for (name,) in CLIENT_COMMANDS:
+            with pytest.raises(SystemExit):
+                main([name, "-h"], program=program)
+            _, heading, lines = capsys.readouterr().out.partition("\nExamples:\n")
+            for line in lines.splitlines():
+                words = shlex.split(re.split(" [<>] ", line)[0])
+                assert words[0] == program
+                assert parser(program).parse_args(words[1 : words.index("--") if "--" in words else None])
+            seen |= {name} if heading else set()
+    assert seen >= {"run", "pull", "push", "explain", "coverage", "doctor", "verify", "login", "keygen"}
+
+
+def test_the_help_of_the_servers_main_commands_has_examples(server_program):
+    for name in ("serve", "warm"):
+        out = server_program(name, "-h", columns=200)[1]
+        assert re.search(rf"Examples:\n +cachesvc {name}\b", out), out
 
 
 def test_an_error_is_json_on_stderr_where_json_is_asked_for(server_program, capsys, monkeypatch):

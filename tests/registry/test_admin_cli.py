@@ -121,6 +121,26 @@ def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) 
     assert removal.status == 4 and "is no signer" in removal.err
 
 
+def test_a_token_is_rotated_and_the_times_are_shown(admin: Admin, server: Server, team: str) -> None:
+    creation = admin("tokens", "create", "--label", "ci", "-n", team, "--never", "--json").json
+    token, first = creation["token"], creation["secret"]
+    shown = admin("tokens", "rotate", token, "--overlap", 2)
+    assert shown.status == 0, shown.err
+    facts = dict(re.split(r"  +", line, maxsplit=1) for line in shown.out.splitlines())
+    assert facts["token"] == token and facts["expires"] == "never"
+    assert re.fullmatch(r"valid until \d{4}-\d\d-\d\d \d\d:\d\d UTC", facts["the secret before"])
+    second = facts["secret"]
+    assert second not in (first, "") and first not in shown.out
+    for secret in (first, second):
+        assert ok(server.api(secret).http.get("/v1/whoami"))["token"] == token
+    third = admin("tokens", "rotate", token, "--overlap", 0, "--json").json
+    assert third["previous_until"] is not None and third["secret"] not in (first, second)
+    for secret in (first, second):
+        assert server.api(secret).http.get("/v1/whoami").status_code == 401
+    assert admin("tokens", "rotate", token, "--overlap", 721).status == 2
+    assert admin("tokens", "rotate", "t-nope").status == 4
+
+
 def test_a_key_is_named_by_its_beginning_or_its_id(admin: Admin, team: str) -> None:
     keys = [SigningKey.generate().public for _ in range(4)]
     for key in keys:
@@ -182,7 +202,8 @@ def test_entries_are_found_by_their_facts(admin: Admin, server: Server, key: Sig
 
     everything = {publication.manifest.entry for publication in (big, small, lane)}
     assert found_entries() == everything
-    assert found_entries("--gpu", "h200") == {big.manifest.entry}
+    assert found_entries("--gpu", "h200") == found_entries("--device", "h200") == {big.manifest.entry}
+    assert big.manifest.entry in found_entries("--device", "avx2") and found_entries("--gpu", "neon") == set()
     assert found_entries("--torch", "2.11") == found_entries("--torch", "2.11.0") == {big.manifest.entry}
     assert found_entries("--torch", "2.1") == set()
     assert found_entries("--model", model.hex[:10]) == {big.manifest.entry}
@@ -447,7 +468,13 @@ def test_statistics_and_collection_are_shown(
     statistics = admin("stats", team, "--json").json
     assert (statistics["entries"], statistics["starts"]["hit"], statistics["saved_seconds"]) == (1, 1, 80.0)
     assert [row["entry"] for row in statistics["dearest"]] == [publication.manifest.entry]
+    [row] = statistics["dearest"]
+    assert (row["hits"], row["hits_before"]) == (1, 0)
+    publish(server, key, team, publication, content=b"newer")
+    [row] = admin("stats", team, "--json").json["heaviest"]
+    assert (row["hits"], row["hits_before"]) == (0, 1), "a new head begins at 0, and the hits before stay"
     text = admin("stats", team).out
+    assert re.search(r"hits +before", text) and "before: of older revisions" in text
     assert "1 hit" in text and "80.0 s" in text and "heaviest" in text
     plan = admin("gc")
     assert plan.status == 0 and "would remove 0 revisions" in plan.out and "--apply" in plan.err

@@ -59,7 +59,12 @@ Search = Annotated[
 Lanes = Annotated[list[str] | None, typer.Option("--lane", help="Only this lane. May be repeated.")]
 Trunk = Annotated[bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")]
 Model = Annotated[str | None, typer.Option(help="The beginning of a model hash.")]
-Gpu = Annotated[str | None, typer.Option(help="A part of its name, such as H200.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", "--device", help="A part of the GPU's name, or of the CPU's instruction set: H200, avx512."
+    ),
+]
 Torch = Annotated[str | None, typer.Option(help="A version, or its beginning, such as 2.11.")]
 Dtype = Annotated[str | None, typer.Option(help="Of an input, such as bfloat16.")]
 Shape = Annotated[str | None, typer.Option(help="Of an input, such as 8x128.")]

@@ -31,7 +31,7 @@ from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
 from .login_commands import add_login, add_logout, add_whoami
 from .oci import add_oci
-from .parser import Parser
+from .parser import Parser, examples
 
 if TYPE_CHECKING:
     pass
@@ -95,7 +95,9 @@ def parser(program: str) -> Parser:
 
 
 def _add_keygen(commands: Any) -> None:
-    keygen = commands.add_parser("keygen", help="make a signing key, for a publisher")
+    keygen = commands.add_parser(
+        "keygen", help="make a signing key, for a publisher", epilog=examples("%(prog)s ci.key")
+    )
     keygen.add_argument("file", type=Path, metavar="FILE", help="file for the private key; must not exist")
     keygen.set_defaults(command=_keygen)
 
@@ -114,6 +116,10 @@ def _add_run(commands: Any) -> None:
         "run",
         help="start a command with every Python process of it attached",
         usage="%(prog)s [OPTIONS] NAME -- COMMAND…",
+        epilog=examples(
+            "%(prog)s team/bert -- python serve.py",
+            "%(prog)s team/bert:prod --tag-fallback latest -v -- uvicorn app:app --workers 2",
+        ),
     )
     run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(run)
@@ -159,7 +165,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to fix it")
+    doctor = commands.add_parser(
+        "doctor",
+        help="whether this environment can hit, and how to fix it",
+        epilog=examples("%(prog)s team/bert", "%(prog)s --json > here.json"),
+    )
     doctor.add_argument(
         "names", nargs="*", type=name_argument, metavar="NAME", help="also whether its entries fit here"
     )
@@ -198,7 +208,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _add_pull(commands: Any) -> None:
-    pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
+    pull = commands.add_parser(
+        "pull",
+        help="write what fits this environment as bundle files",
+        epilog=examples(
+            "%(prog)s team/bert --into /image/bundles",
+            "%(prog)s team/bert --all --into bundles",
+        ),
+    )
     pull.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     pull.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder for the bundles")
     add_tag_fallback(pull)
@@ -229,7 +246,9 @@ def _pull(arguments: argparse.Namespace) -> int:
 
 
 def _add_push(commands: Any) -> None:
-    push = commands.add_parser("push", help="publish bundle files")
+    push = commands.add_parser(
+        "push", help="publish bundle files", epilog=examples("%(prog)s out/*.cachesvc")
+    )
     push.add_argument("files", nargs="+", type=Path, metavar="FILE")
     add_json(push)
     push.set_defaults(command=_push)
@@ -267,7 +286,9 @@ def _push(arguments: argparse.Namespace) -> int:
 
 def _add_verify(commands: Any) -> None:
     verify = commands.add_parser(
-        "verify", help="who signed and built a bundle, whether every byte matches, and why it is trusted"
+        "verify",
+        help="who signed and built a bundle, whether every byte matches, and why it is trusted",
+        epilog=examples("%(prog)s bundles/bert.cachesvc", "%(prog)s team/bert"),
     )
     verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
     add_json(verify)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arguments import add_json, add_tag_fallback, name_argument, print_json, without_provenance
+from .parser import examples
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
 def add_explain(commands: Any) -> None:
     """Add the command to the parser of all commands."""
-    explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
+    explain = commands.add_parser(
+        "explain",
+        help="which entries fit here, and what differs from the others",
+        epilog=examples(
+            "%(prog)s team/bert",
+            "%(prog)s team/bert --target encoder --here other.json",
+        ),
+    )
     explain.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(explain)
     explain.add_argument("--target", help="one target, or a beginning of it such as bert")
@@ -69,7 +77,11 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
 
 def add_coverage(commands: Any) -> None:
     """Add the command to the parser of all commands."""
-    coverage = commands.add_parser("coverage", help="which targets of a name are warm in which environments")
+    coverage = commands.add_parser(
+        "coverage",
+        help="which targets of a name are warm in which environments",
+        epilog=examples("%(prog)s team/bert --environment new.json"),
+    )
     coverage.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(coverage)
     coverage.add_argument(
