@@ -291,7 +291,7 @@ class EntryBuild:
 def _raise_error(result: PhaseResult) -> None:
     """Raise ``BuildFailed`` if the process could not do its phase."""
     if result.error:
-        raise BuildFailed((_with_hint(result.error),), trace=result.trace)
+        raise BuildFailed((result.error,), trace=result.trace)
 
 
 def _selections(files: tuple[CapturedFile, ...], used: set[str]) -> list[tuple[CapturedFile, ...]]:
@@ -326,10 +326,3 @@ def _shares(
     for name in emitted:
         counts[name.partition("/")[0]]["emitted"] += 1
     return {kind: Share(**counted) for kind, counted in sorted(counts.items())}
-
-
-def _with_hint(error: str) -> str:
-    """Return an error of a model's call, with what the spec has for arguments without a name."""
-    if "unexpected keyword argument" not in error:
-        return error
-    return f'{error} (a positional argument stands in the list "*" of the inputs)'

@@ -203,6 +203,10 @@ def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path
 
 
 FAILURES = {
+    "named": (
+        'factory = "models:tiny"\ninputs = {a = {wrong = {shape = [4, 8]}}}',
+        'stands in the list "*" of the inputs',
+    ),
     "dying": ('factory = "models:dying"', "the process died of SIGSEGV"),
     "whole": ('factory = "models:breaking"\nfullgraph = true', "the compiled model with inputs"),
     "status": (f'script = "{TINY / "step.py"}"\nargs = ["64", "3"]', "step.py ended with status 3"),
@@ -223,7 +227,7 @@ def test_the_fault_of_a_target_is_reported_and_loses_no_other_target(plain_envir
     body = "".join(f'[[target]]\nid = "{name}"\n{text}\n' for name, (text, _) in FAILURES.items())
     env = {**plain_environment, "TINY_PIDS": str(tmp_path / "pids")}
     result = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
-    assert result.status == 9
+    assert result.status == 9 and "--verbose shows the traceback" in result.err
     targets = {target.split("/")[0]: facts for target, facts in result.targets.items()}
     for name, (_, part) in FAILURES.items():
         assert targets[name]["status"] == "failed"
