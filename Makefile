@@ -163,9 +163,9 @@ deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
-pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes; and the table of names
+pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes, JSON; and the table of names
 	@$(BIN)/python -m tools.hook_contract record
-	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page schema_page; do \
+	@for page in keys settings_page commands_page rest_page exit_codes_page json_page versions_page schema_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
@@ -16,13 +17,19 @@ from cachesvc.domain.people import parse_grant
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.store import Hot
+from cachesvc.index import engine
 from cachesvc.index.engine import (
+    holds_tables,
     open_postgresql,
     open_sqlite,
     pending_postgresql,
     pending_sqlite,
     refuse_network_filesystem,
+    view_postgresql,
+    view_sqlite,
 )
+from cachesvc.index.snapshot import rows_in
+from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
 from cachesvc.registry.context import Limits, PersonLogin, Registry
@@ -150,6 +157,107 @@ def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
     """
     with nullcontext() if settings.packs_elsewhere else _locked(_data_folder(settings.data)):
         yield _blobs(settings, Meter(), prove_bucket=False)
+
+
+@contextmanager
+def open_running(settings: Settings) -> Iterator[tuple[Index, BlobStore]]:
+    """Opens index and store to read them, also while a server works with them. Raises what ``open_registry``
+    raises, and ``InvalidRequest`` for a schema that is not the newest."""
+    index = view_postgresql(settings.database) if settings.database else view_sqlite(_index_file(settings))
+    try:
+        if settings.packs_elsewhere:
+            yield index, _blobs(settings, Meter(), prove_bucket=False)[0]
+        else:
+            yield index, Verifying(LocalBlobStore(_blob_folder(settings)))
+    finally:
+        index.close()
+
+
+@contextmanager
+def open_empty(settings: Settings) -> Iterator[tuple[Callable[[], Index], BlobStore]]:
+    """Opens the store of a registry that has no index yet, and yields a function that opens its new index.
+
+    An index in the data folder gets its name when the block ends without an error: until then no registry is
+    there. Locks the data folder, if the registry uses it. Raises ``InvalidRequest`` if there is an index.
+    """
+    require_empty(settings)
+    if settings.database and settings.packs_elsewhere:
+        yield partial(open_postgresql, settings.database), _blobs(settings, Meter(), prove_bucket=True)[0]
+        return
+    with _locked(_data_folder(settings.data)):
+        store, _ = _blobs(settings, Meter(), prove_bucket=True)
+        if settings.database:
+            yield partial(open_postgresql, settings.database), store
+            return
+        require_empty(settings)
+        unfinished = settings.data / "restore.sqlite3"
+        for name in (unfinished, *(Path(f"{unfinished}-{end}") for end in ("wal", "shm", "journal"))):
+            name.unlink(missing_ok=True)
+        opened: list[Index] = []
+
+        def open_index() -> Index:
+            opened.append(open_sqlite(unfinished))
+            return opened[-1]
+
+        try:
+            yield open_index, store
+        finally:
+            for index in opened:
+                index.close()
+        if opened:
+            os.replace(unfinished, _index_file(settings))
+            _sync_folder(settings.data)
+
+
+def knows_schema(schema: str) -> bool:
+    """Returns whether this code knows a migration of the index, and so the tables and columns up to it."""
+    return engine.knows_schema(schema)
+
+
+def key_files(settings: Settings) -> dict[str, Path]:
+    """Returns the private keys that the data folder holds, by name."""
+    paths = {name: settings.data / f"{name}.key" for name in ("signing", "root", "targets", "online")}
+    return {name: path for name, path in paths.items() if path.is_file()}
+
+
+def key_path(settings: Settings, name: str) -> Path | None:
+    """Returns where a private key of a backup goes; ``None`` where the settings hold it, or an operator."""
+    return None if settings.database else settings.data / f"{name}.key"
+
+
+def require_empty(settings: Settings) -> None:
+    """Raises ``InvalidRequest`` if there is an index with anything in it. Changes nothing."""
+    if not settings.database:
+        if _index_file(settings).exists():
+            raise _not_empty(str(_index_file(settings)))
+        return
+    if not holds_tables(settings.database):
+        return
+    index = view_postgresql(settings.database)
+    try:
+        if rows_in(index):
+            raise _not_empty("the database")
+    finally:
+        index.close()
+
+
+def has_store(settings: Settings) -> bool:
+    """Returns whether a store is there already: to open one in the data folder would make it."""
+    return settings.packs_elsewhere or _blob_folder(settings).is_dir()
+
+
+def _not_empty(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{what} holds a registry already", "restore into an empty one: another --data, or another database"
+    )
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def require_registry(settings: Settings, *, store: bool = False) -> None:

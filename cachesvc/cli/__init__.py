@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from typing import Annotated
 
 import typer
 
 import cachesvc
-from cachesvc_client.commands.arguments import report_error
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.commands.arguments import report_error, wants_json
+from cachesvc_client.commands.documents import error_document
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 
 from .group import Group
 
@@ -70,14 +72,32 @@ def root(
 
 def main() -> None:
     """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
-    ``--json`` it is an object on stdout too."""
+    ``--json`` that line is JSON."""
     for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
         importlib.import_module(f"{__name__}.{module}")
     try:
+        if wants_json(sys.argv):
+            sys.exit(_run_for_program())
         app(prog_name="cachesvc")
     except CacheSvcError as error:
         report_error(error, sys.argv)
+        if sys.argv[1:2] == ["warm"] and wants_json(sys.argv):
+            # CI keeps what `warm` prints for `warm-report`, which shows why a run has no targets.
+            print(json.dumps(error_document(error)))
         sys.exit(error.exit_status)
+
+
+def _run_for_program() -> int:
+    """Runs the command and returns its exit status. Raises ``InvalidRequest`` for a mistake in the command
+    line, which Typer would print as text."""
+    try:
+        status = app(prog_name="cachesvc", standalone_mode=False)
+    except Exception as error:
+        # Typer has its own copy of Click, or uses the installed one, by version: no class names both.
+        if hasattr(error, "format_message"):
+            raise InvalidRequest(str(error.format_message()), "see --help") from None
+        raise
+    return status if isinstance(status, int) else 0
 
 
 def needed_modules(word: str) -> tuple[str, ...]:

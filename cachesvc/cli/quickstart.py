@@ -180,4 +180,4 @@ def _hits(session: _Session) -> int:
         check=False,
     ).stdout
     entries = json.loads(answer)["entries"]
-    return sum(use["hit"] for entry in entries for use in entry["entry"]["usefulness"])
+    return sum(use["starts"]["hit"] for entry in entries for use in entry["entry"]["usefulness"])

@@ -26,11 +26,17 @@ if TYPE_CHECKING:
 
     from .tls import Certificate
 
+EPILOG = (
+    "\b\nExamples:\n"
+    "  cachesvc serve\n"
+    "  cachesvc serve --data /var/lib/cachesvc --port 8750\n"
+    "  cachesvc serve --config registry.toml --check-config"
+)
 _TOKEN_FILE = "admin.token"
 """Name of the file, in the data folder, that holds the admin's token which this start has made."""
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def serve(
     data: Annotated[Path | None, typer.Option(help="Folder of the index, the packs and the key.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ from cachesvc_client.wire.names import Name, Tag
 from . import app
 from .lifetime import parse_lifetime
 from .signals import interruptible
-from .warm_access import take_job, take_key, with_registry
+from .warm_access import hide_from_other_processes, take_job, take_key, with_registry
 
 if TYPE_CHECKING:
     from cachesvc.warm.context import OnStep, WarmContext
@@ -34,14 +33,16 @@ if TYPE_CHECKING:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
 
-_PR_SET_DUMPABLE = 4
-"""Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
 STDOUT = Path("-")
 """Path that stands for standard output."""
 EPILOG = (
     "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
     "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
-    "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted."
+    "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted.\n\n"
+    "\b\nExamples:\n"
+    "  cachesvc warm warm.toml\n"
+    "  cachesvc warm warm.toml --target bert --force --report report.md\n"
+    "  cachesvc warm warm.toml --check"
 )
 
 
@@ -118,7 +119,7 @@ def warm(
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     del schema
-    _hide_from_other_processes()
+    hide_from_other_processes()
     key = take_key(signing_key_env)
     job = take_job(oidc)
     lifetime = parse_lifetime(expires)
@@ -160,6 +161,8 @@ def warm(
         _print(head, outcomes)
     if verbose:
         _print_traces(outcomes)
+    elif any(outcome.trace for outcome in outcomes):
+        _echo("--verbose shows the traceback", err=True)
     raise typer.Exit(reports.exit_status(outcomes))
 
 
@@ -185,7 +188,7 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
     from cachesvc_client.wire.codec import plain
 
     if as_json:
-        document = {"format": reports.FORMAT, "name": str(name), "plan": plain(list(jobs))}
+        document = {"format": reports.PLAN_FORMAT, "name": str(name), "rows": plain(list(jobs))}
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(f"{name}:")
@@ -207,17 +210,6 @@ def _merge(
     elif report != STDOUT:
         _echo(matrix.text())
     raise typer.Exit(matrix.exit_status)
-
-
-def _hide_from_other_processes() -> None:
-    """Keep this process's variables and memory, with the token and the signing key, from the models' code.
-
-    That code runs in children, as the same user. ``/proc/PID/environ``, ``mem`` and ``fd`` of a process that
-    is not dumpable are closed to all that lack CAP_SYS_PTRACE: prctl(2), ptrace(2). A child that starts
-    another program is dumpable again.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote
     from cachesvc_client.wire.names import Lane
     from cachesvc_client.wire.provenance import BuilderIdentity
+
+
+_PR_SET_DUMPABLE = 4
+"""Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
 
 
 def take_key(variable: str | None) -> SigningKey | None:
@@ -158,3 +164,14 @@ def _own_key() -> SigningKey:
     key.save(path)
     typer.echo(f"made {path}; services need CACHESVC_TRUSTED_KEYS={key.public}", err=True)
     return key
+
+
+def hide_from_other_processes() -> None:
+    """Keep this process's variables and memory, with the token and the signing key, from the models' code.
+
+    That code runs in children, as the same user. ``/proc/PID/environ``, ``mem`` and ``fd`` of a process that
+    is not dumpable are closed to all that lack CAP_SYS_PTRACE: prctl(2), ptrace(2). A child that starts
+    another program is dumpable again.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

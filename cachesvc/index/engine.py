@@ -72,6 +72,49 @@ def open_sqlite(path: Path) -> Index:
     return _opened(engine)
 
 
+def view_sqlite(path: Path) -> Index:
+    """Opens the index of a server that may be running, to read it: changes nothing, and waits for nobody.
+
+    Raises ``InvalidRequest`` unless its schema is the newest.
+    """
+    _require_current(pending_sqlite(path))
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return Index(engine)
+
+
+def view_postgresql(url: str) -> Index:
+    """Opens the index at ``postgresql://…`` to read it, as ``view_sqlite`` does."""
+    _require_current(pending_postgresql(url))
+    return Index(_postgresql(url))
+
+
+def _require_current(pending: list[tuple[str, str]]) -> None:
+    if pending:
+        raise InvalidRequest(
+            f"the index lacks {len(pending)} migrations of this cachesvc",
+            "cachesvc admin --local migrate --apply, or use the release that the server runs",
+        )
+
+
+def knows_schema(schema: str) -> bool:
+    """Returns whether this code knows the migration ``schema``, and so the tables and columns up to it."""
+    return schema in {step for step, _ in _steps(None)}
+
+
+def holds_tables(url: str) -> bool:
+    """Returns whether the database at ``postgresql://…`` has any table of cachesvc. Changes nothing."""
+    engine = _postgresql(url)
+    try:
+        with _errors_at_opening(engine), engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision() is not None
+    finally:
+        engine.dispose()
+
+
 def pending_sqlite(path: Path) -> list[tuple[str, str]]:
     """Returns (step, what it does) of the migrations that ``open_sqlite`` would run; changes nothing."""
     if not path.exists():

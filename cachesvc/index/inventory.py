@@ -27,7 +27,8 @@ class Search:
 
     ``lanes``: ``None`` is every lane, ``""`` the trunk. ``model``:
     the beginning of its hash, with or without ``sha256:``. ``torch``: a version or the beginning of one.
-    ``gpu``: a part of its name. ``dtype`` and ``shape``: one of the inputs' tensors has it."""
+    ``gpu``: a part of its name, or of the instruction set of a CPU. ``dtype`` and ``shape``: one of the
+    inputs' tensors has it."""
 
     namespace: str = ANY
     lanes: tuple[str, ...] | None = None
@@ -354,7 +355,8 @@ def _matching(search: Search) -> list[Any]:
         beginning = "sha256:" + search.model.removeprefix("sha256:")
         conditions.append(col(EntryRow.model).startswith(beginning, autoescape=True))
     if search.gpu:
-        conditions.append(fingerprint["gpu"].as_string().icontains(search.gpu, autoescape=True))
+        devices = (fingerprint[name].as_string() for name in ("gpu", "cpu_isa"))
+        conditions.append(sa.or_(*(one.icontains(search.gpu, autoescape=True) for one in devices)))
     if search.torch:
         version = fingerprint["torch"].as_string()
         parts = [version.startswith(search.torch + end, autoescape=True) for end in ".+"]

@@ -37,6 +37,7 @@ class Unit:
     """The repositories of one transaction."""
 
     def __init__(self, session: Session) -> None:
+        self._session = session
         self.tokens = Tokens(session)
         self.sessions = Sessions(session)
         self.signers = Signers(session)
@@ -55,6 +56,11 @@ class Unit:
         self.inventory = Inventory(session)
         self.audit = Audit(session)
         self.webhooks = Webhooks(session)
+
+    @property
+    def connection(self) -> sa.Connection:
+        """The connection of the transaction."""
+        return self._session.connection()
 
 
 class Index:
@@ -84,6 +90,18 @@ class Index:
         ):
             connection.begin()  # ends with the connection, without a commit
             yield Unit(session)
+
+    @contextmanager
+    def one_view(self) -> Iterator[sa.Connection]:
+        """Reads everything as it was at one moment. Holds up no writer, and waits for none."""
+        engine = self._reading
+        if engine.dialect.name == "postgresql":
+            # https://www.postgresql.org/docs/current/transaction-iso.html: one snapshot for all statements.
+            engine = self._writing.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+        with _own_errors(), engine.connect() as connection, connection.begin():
+            yield connection
 
     @contextmanager
     def look(self) -> Iterator[Heads]:

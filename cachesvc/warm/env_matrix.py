@@ -14,6 +14,8 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 from .report import FORMAT, escape
 from .report_file import load_report
 
+MATRIX_FORMAT = "cachesvc.warm.matrix/1"
+"""The ``format`` of the merged reports in JSON."""
 MISSING = "missing"
 """Status of a target that a runner's report does not have."""
 _GOOD = ("warm", "fresh")
@@ -114,7 +116,7 @@ class EnvironmentMatrix:
             for row in self.environments
         ]
         warm = self.exit_status == 0
-        document = {"format": FORMAT, "name": self.name, "warm": warm, "environments": environments}
+        document = {"format": MATRIX_FORMAT, "name": self.name, "warm": warm, "environments": environments}
         return {**document, "absent": list(self.absent), "errors": dict(self.errors)}
 
 

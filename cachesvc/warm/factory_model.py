@@ -181,7 +181,8 @@ class FactoryModel:
                 self._backward(result)
             return result
         except Exception as error:
-            raise UserCodeError(f"{what} with inputs {name!r} raised {one_line(error)}") from error
+            text = f"{what} with inputs {name!r} raised {one_line(error)}"
+            raise UserCodeError(text + _positional_hint(error)) from error
 
     def _backward(self, result: Any) -> None:
         if isinstance(self.module, torch.nn.Module):
@@ -293,6 +294,13 @@ def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:
         return function(**arguments)
     except Exception as error:
         raise UserCodeError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
+
+
+def _positional_hint(error: BaseException) -> str:
+    """Return how inputs have an argument without a name, for a call with a name that the model lacks."""
+    if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+        return ' (an argument without a name stands in the list "*" of the inputs)'
+    return ""
 
 
 def _missing_hint(error: Exception, job: Job) -> str:

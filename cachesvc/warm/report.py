@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cachesvc_client.wire.codec import plain
@@ -15,8 +15,14 @@ from .report_head import ReportHead
 from .results import Numbers, Outcome
 from .steady import Faster, Steady
 
-FORMAT = "cachesvc.warm/1"
+FORMAT = "cachesvc.warm/2"
 """Name and version of the JSON form."""
+PLAN_FORMAT = "cachesvc.warm.plan/1"
+"""Name and version of the JSON form of a dry run."""
+_COUNTS = ("speed_up", "faster", "break_even", "restored_break_even")
+"""The fields of `Numbers` that hold no seconds."""
+_UNIT = "_seconds"
+"""The end of the names of the others in JSON."""
 
 COLUMNS = (
     "target",
@@ -154,13 +160,22 @@ def document(head: ReportHead, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "registry": head.registry,
         "commit": head.commit,
         "use": head.use if any(outcome.good for outcome in outcomes) else "",
-        "targets": [
-            {**plain(outcome), "notes": _notes(outcome), "line": head.line_of(outcome.target)}
-            for outcome in outcomes
-        ],
+        "targets": [{**_target(outcome), "line": head.line_of(outcome.target)} for outcome in outcomes],
     }
     finite: dict[str, Any] = _finite(report)
     return finite
+
+
+def read_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Numbers` of a target's row of the JSON form."""
+    return {name.removesuffix(_UNIT): value for name, value in row.get("numbers", {}).items()}
+
+
+def _target(outcome: Outcome) -> dict[str, Any]:
+    numbers = {
+        name if name in _COUNTS else name + _UNIT: value for name, value in plain(outcome.numbers).items()
+    }
+    return {**plain(outcome), "numbers": numbers, "notes": _notes(outcome)}
 
 
 def markdown(head: ReportHead, outcomes: Sequence[Outcome]) -> str:

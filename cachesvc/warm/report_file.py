@@ -18,7 +18,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import ALL, CacheSvcError, InvalidRequest, SpecError
 from cachesvc_client.wire.names import Name, Target
 
-from .report import FORMAT, exit_status, speed_notes
+from .report import FORMAT, exit_status, read_numbers, speed_notes
 from .report_head import ReportHead
 from .results import Outcome
 
@@ -113,7 +113,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         name: {key: math.nan if value is None else value for key, value in item.items()}
         for name, item in row.get("compared", {}).items()
     }
-    outcome = codec.build(Outcome, {**row, "compared": compared})
+    outcome = codec.build(Outcome, {**row, "compared": compared, "numbers": read_numbers(row)})
     Target(outcome.target)
     if outcome.status not in _STATUSES:
         raise ValueError(outcome.status)

@@ -42,7 +42,7 @@ def test_two_signatures_reach_the_threshold_that_one_does_not(command, bundle, r
     status, out, err = command("cosign", path, **variables)
 
     assert (status, err) == (0, ""), err
-    signers = f"signed by {registry.trust.keyid}, and now by {key.public.keyid}"
+    signers = f"signed by {registry.trust.short}, and now by {key.public.short}"
     assert f"prod/bert:latest bert/default: {signers}" in out
     assert check(path, [], policy).revision == before.revision, "it is the same revision"
     assert check(path, [key.public]).manifest == before.manifest

@@ -67,7 +67,7 @@ def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
 
 def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
     command("push", bundle("team/withheld"))
-    [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))
+    [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))["rows"]
     admin("quarantine", "set", entry["revision"], "--why", "wrong numbers")
     assert states(command, "team/withheld") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
     assert "wrong numbers" in command("coverage", "team/withheld")[1]
@@ -75,7 +75,7 @@ def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
 
 def test_an_entry_that_the_last_start_did_not_use_is_failed(command, bundle, registry, admin) -> None:
     command("push", bundle("team/inert"))
-    [entry] = json.loads(admin("entries", "list", "team/inert", "--json"))
+    [entry] = json.loads(admin("entries", "list", "team/inert", "--json"))["rows"]
     revision = RevisionReport(Digest(entry["revision"]), "inert", files=1)
     with Remote(registry.url, registry.token) as remote:
         remote.report(ReportRequest("0" * 32, entry["fingerprint"], (revision,), why=("grad mode",)))

@@ -189,5 +189,5 @@ def test_doctor_prints_every_hook_of_the_installed_torch(command):
     assert "there: torch._inductor.compile_fx.compile_fx\n    waits for the restore" in out
     assert "missing: torch" not in out and "no such module: torch" not in out, out
     status, out, _ = command("doctor", "--hooks", "--json")
-    rows = json.loads(out)
+    rows = json.loads(out)["rows"]
     assert {"module", "path", "purpose", "if_missing", "presence"} <= set(rows[0])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
@@ -108,16 +110,47 @@ def test_the_servers_program_names_the_nearest_command(server_program):
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
 
 
-def test_an_error_is_an_object_too_where_json_is_asked_for(server_program, capsys, monkeypatch):
+def test_the_examples_of_the_help_are_command_lines_that_parse(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    seen = set()
+    for program in ("cachesvc", "cachesvc-client"):
+        for (name,) in CLIENT_COMMANDS:
+            with pytest.raises(SystemExit):
+                main([name, "-h"], program=program)
+            _, heading, lines = capsys.readouterr().out.partition("\nExamples:\n")
+            for line in lines.splitlines():
+                words = shlex.split(re.split(" [<>] ", line)[0])
+                assert words[0] == program
+                assert parser(program).parse_args(words[1 : words.index("--") if "--" in words else None])
+            seen |= {name} if heading else set()
+    assert seen >= {"run", "pull", "push", "explain", "coverage", "doctor", "verify", "login", "keygen"}
+
+
+def test_the_help_of_the_servers_main_commands_has_examples(server_program):
+    for name in ("serve", "warm"):
+        out = server_program(name, "-h", columns=200)[1]
+        assert re.search(rf"Examples:\n +cachesvc {name}\b", out), out
+
+
+def test_an_error_is_json_on_stderr_where_json_is_asked_for(server_program, capsys, monkeypatch):
     monkeypatch.setenv("CACHESVC_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CACHESVC_TOKEN", "csv_x")
     status, out, err = server_program("admin", "tokens", "list", "--json")
-    assert status == 6 and err.startswith("error: ")
-    assert json.loads(out)["error"]["code"] == "unavailable"
+    assert (status, out, err.count("\n")) == (6, "", 1)
+    first = json.loads(err)
+    assert (first["format"], first["error"]["code"]) == ("cachesvc.error/1", "unavailable")
     assert main(["explain", "team/x", "--json"]) == 6
     out, err = capsys.readouterr()
-    error = json.loads(out)["error"]
-    assert set(error) == {"code", "message", "hint"} and error["message"] in err
+    error = json.loads(err)["error"]
+    assert out == "" and set(error) == {"code", "message", "hint", "exit_status"}
+    assert error["exit_status"] == 6
+    for words in (("tokens", "list", "--jsn", "--json"), ("tokens", "create", "--json"), ("tokns", "--json")):
+        status, out, err = server_program("admin", *words)
+        assert (status, out, json.loads(err)["error"]["code"]) == (2, "", "invalid"), words
+    assert main(["explain", "sentiment", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["exit_status"] == 2
+    assert main(["run", "team/x", "--mod", "--", "program", "--json"]) == 2
+    assert capsys.readouterr().err.startswith("error: "), "that --json is another program's"
 
 
 def test_an_address_that_is_nearly_right_is_told_from_a_dead_one(command, registry):

@@ -57,7 +57,7 @@ def test_a_bundle_goes_to_a_registry_and_comes_back(
     command: Command, bundle, tmp_path: Path, at: str
 ) -> None:
     path = bundle("team/oci:v1")
-    [row] = json.loads(ok(command("oci", "push", path, f"{at}:v1", "--json")))
+    [row] = json.loads(ok(command("oci", "push", path, f"{at}:v1", "--json")))["rows"]
     assert row["name"] == "team/oci:v1" and row["signature"] == "none: its signer's key is not here"
     assert ok(command("oci", "push", path, f"{at}:v1")).split()[-1] == row["digest"]
     value = manifest_at(f"{at}:v1")
@@ -68,9 +68,9 @@ def test_a_bundle_goes_to_a_registry_and_comes_back(
     ]
     for reference in (f"{at}:v1", f"{at}@{row['digest']}"):
         into = tmp_path / Digest.of(reference.encode()).hex[:8]
-        [pulled] = json.loads(ok(command("oci", "pull", reference, into, "--json")))
+        [pulled] = json.loads(ok(command("oci", "pull", reference, into, "--json")))["rows"]
         assert Path(pulled["path"]).read_bytes() == path.read_bytes()
-        [again] = json.loads(ok(command("oci", "pull", reference, into, "--json")))
+        [again] = json.loads(ok(command("oci", "pull", reference, into, "--json")))["rows"]
         assert (pulled["moved"], again["moved"]) == (pulled["bytes"], 0)
     status, out, err = command("oci", "pull", f"{at}:v2", tmp_path / "x")
     assert (status, out) == (4, "") and "it is not there" in err
@@ -85,7 +85,7 @@ def test_a_name_of_the_registry_goes_with_all_its_entries(
 ) -> None:
     for target in ("bert/bf16", "bert/fp32"):
         ok(command("push", bundle("team/all:v1", target, content=target.encode(), torch="2.8.0")))
-    rows = json.loads(ok(command("oci", "push", "team/all:v1", f"{at}:v1", "--json", **signing)))
+    rows = json.loads(ok(command("oci", "push", "team/all:v1", f"{at}:v1", "--json", **signing)))["rows"]
     assert {row["target"] for row in rows} == {"bert/bf16", "bert/fp32"}
     assert manifest_at(f"{at}:v1")["artifactType"] == "application/vnd.cachesvc.bundle.v1"
     out = ok(command("oci", "pull", f"{at}:v1", tmp_path / "into", "--name", "team/all:v1"))
@@ -149,7 +149,7 @@ def test_signature_and_provenance_are_those_that_cosign_reads(
 ) -> None:
     built = Provenance("cachesvc:local", {"spec": {"name": "warm.toml"}})
     path = bundle("team/signed:v1", provenance=built)
-    [row] = json.loads(ok(command("oci", "push", path, f"{at}:v1", "--json", **signing)))
+    [row] = json.loads(ok(command("oci", "push", path, f"{at}:v1", "--json", **signing)))["rows"]
     assert row["signature"] == registry.key.public.keyid
     layer, payload = attached(at, row["digest"], "sig")
     assert json.loads(payload)["critical"]["image"]["docker-manifest-digest"] == row["digest"]

@@ -50,15 +50,15 @@ def test_a_second_pull_downloads_nothing_and_repairs_a_damaged_bundle(command, b
     path = bundle("team/again", content=os.urandom(5000))
     command("push", path)
     pull = ("pull", "team/again", "--into", tmp_path / "into", "--json")
-    (first,) = json.loads(command(*pull)[1])
-    assert first["moved"] == first["bytes"]
-    (second,) = json.loads(command(*pull)[1])
-    assert second["moved"] == 0
+    (first,) = json.loads(command(*pull)[1])["rows"]
+    assert first["moved_bytes"] == first["bytes"]
+    (second,) = json.loads(command(*pull)[1])["rows"]
+    assert second["moved_bytes"] == 0
     with open(first["path"], "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\0")
-    (third,) = json.loads(command(*pull)[1])
-    assert third["moved"] == third["bytes"]
+    (third,) = json.loads(command(*pull)[1])["rows"]
+    assert third["moved_bytes"] == third["bytes"]
     with open(first["path"], "rb") as file:
         assert file.read() == path.read_bytes()
 
@@ -99,7 +99,7 @@ def test_an_image_without_bundles_is_not_built_in_silence(command, admin, bundle
     """Also with ``--all``, and also if what is withheld would not fit here."""
     name = f"team/gone{len(differs)}"
     command("push", bundle(name, **differs))
-    [row] = json.loads(admin("entries", "list", name, "--json"))
+    [row] = json.loads(admin("entries", "list", name, "--json"))["rows"]
     admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
     status, out, err = command("pull", name, "--all", "--into", tmp_path / "into")
     assert (status, out) == (4, "")

@@ -50,9 +50,9 @@ def test_a_trusted_file_offline(command, bundle, registry):
         "never",
     ):
         assert words in out, (words, out)
-    [row] = json.loads(command("verify", path, "--json", **OFFLINE)[1])
+    [row] = json.loads(command("verify", path, "--json", **OFFLINE)[1])["rows"]
     assert row["statement"]["predicate"]["runDetails"]["builder"]["id"] == CI.builder
-    assert (row["signer"], row["trusted_for"], row["files"]) == (registry.trust.keyid, "*", 1)
+    assert (row["signer"], row["trusted_for"], row["file_count"]) == (registry.trust, "*", 1)
 
 
 def test_the_namespace_for_which_a_key_is_trusted(command, bundle, registry):
@@ -69,7 +69,7 @@ def test_of_an_untrusted_file_nothing_but_the_key_is_said(command, bundle):
     path = bundle("team/secret-name", provenance=CI, key=stranger)
     for more in ([], ["--json"]):
         status, out, err = command("verify", path, *more, **OFFLINE)
-        assert (status, err.count("\n")) == (7, 1) and bool(out) == bool(more)
+        assert (status, err.count("\n")) == (7, 1) and out == ""
         assert stranger.public.keyid in err and "not trusted" in err
         assert "secret-name" not in out + err and "github" not in out + err
 
@@ -138,7 +138,7 @@ def test_what_a_name_offers_and_who_built_it(command, bundle, admin):
     assert (status, err) == (0, "")
     for words in ("nobody vouches", "c0de" * 10, "warm.toml", "torch 2.13.0+cpu", "2026-01-01T00:00:00Z"):
         assert words in out, (words, out)
-    [row] = json.loads(command("explain", "team/shown", "--provenance", "--json")[1])
+    [row] = json.loads(command("explain", "team/shown", "--provenance", "--json")[1])["rows"]
     assert row["statement"]["predicate"]["buildDefinition"]["buildType"] == LOCAL.build_type
     shown = admin("revisions", "show", row["revision"])
     assert "nobody vouches" in shown and "c0de" * 10 in shown

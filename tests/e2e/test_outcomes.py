@@ -189,7 +189,7 @@ def test_of_a_quarantined_head_log_report_explain_doctor_and_registry_say_the_sa
 ) -> None:
     variables = {**environment(tmp_path), **QUICK, **registry.variables}
     before = starts(registry)
-    listed = json.loads(client("admin", "entries", "list", "team", "--json", **variables).stdout)
+    listed = json.loads(client("admin", "entries", "list", "team", "--json", **variables).stdout)["rows"]
     [head] = [entry["revision"] for entry in listed]
     assert client("explain", NAME, **variables).returncode == 0
     withheld = client("admin", "quarantine", "set", head, "--why", "wrong numbers", **variables)

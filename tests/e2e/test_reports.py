@@ -94,7 +94,7 @@ def test_a_hit_is_reported_and_shown(tmp_path: Path, registry: Served) -> None:
     assert explained.returncode == 0 and "1 hit" in explained.stdout, explained.stdout
     as_json = client("explain", NAME, "--json", **{**environment(tmp_path / "e"), **registry.variables})
     [judged] = json.loads(as_json.stdout)["entries"]
-    assert judged["entry"]["usefulness"][0]["hit"] == 1
+    assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
 
 
 def test_grad_mode_makes_a_start_inert_and_the_start_says_so(tmp_path: Path, registry: Served) -> None:

@@ -72,7 +72,7 @@ def test_an_engine_is_warm_when_another_start_compiles_nothing_without_a_compile
     # the process that owns the engine cannot take: vLLM gives the worker another number of threads.
     assert warmed["kinds"]["vllm"]["files_before"] == 2
     assert warmed["kinds"]["vllm"]["files_after"] == 0
-    assert warmed["numbers"]["restored_first"] < warmed["numbers"]["first_call"]
+    assert warmed["numbers"]["restored_first_seconds"] < warmed["numbers"]["first_call_seconds"]
 
 
 def test_a_later_run_is_fresh_a_check_is_warm_and_other_arguments_are_cold(

@@ -96,7 +96,7 @@ def test_an_image_becomes_a_bundle_of_the_user_with_the_same_files(
     source, mine = open_layout(tmp_path / "layout"), SigningKey.generate()
     row = import_mcv(source, source.document("v1"), tmp_path / "into", options(mine), "layout")
     manifest = verified(row.path, mine)[0].manifest
-    assert (row.files, row.left_out, row.signer) == (3, 0, mine.public.keyid)
+    assert (row.files, row.left_out, row.signer) == (3, 0, mine.public)
     assert (
         str(manifest.statement.full_name) == "team/imported:latest" and manifest.statement.target == "t/mcv"
     )

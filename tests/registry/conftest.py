@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from admin_command import Admin, CommandResult
 from registry_inside import COLUMNS, EMBEDDED, Column, Production, production
 from registry_making import Api, Server
 
+from cachesvc import cli
 from cachesvc.index.engine import open_postgresql
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
@@ -66,3 +70,40 @@ def key(server: Server) -> SigningKey:
 @pytest.fixture
 def api(server: Server) -> Api:
     return server.api()
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Admin:
+    """Return a function that runs ``cachesvc`` with some words in this process, as its script does.
+
+    Click asks ``__main__`` how the process was started; without xdist that is ``python -m pytest``."""
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", "", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # xdist has it
+
+    def run(*words: object) -> CommandResult:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["cachesvc", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return CommandResult(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def admin(server: Server, command: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Admin:
+    """Run ``cachesvc admin`` with the first token and the first signing key."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("CACHESVC_URL", server.url)
+    monkeypatch.setenv("CACHESVC_TOKEN", server.token)
+    monkeypatch.setenv("CACHESVC_SIGNING_KEY", server.ready["signing_key"])
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", server.ready["trust"])
+    monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
+    return lambda *words: command("admin", *words)
+
+
+@pytest.fixture
+def team() -> str:
+    """Return a namespace of the test's own."""
+    return "n" + os.urandom(6).hex()

@@ -217,7 +217,7 @@ def test_a_namespace_and_its_lanes_are_delegated_and_files_are_renewed(
     keys = (*site.root_keys("alice"), "--targets-key", site.key("targets"))
     assert "signed root and targets anew" in done(site.admin("trust", "renew", *keys, "--apply"))
     done(site.admin("trust", "renew", "--targets-key", site.key("targets"), "--apply"))
-    rows = json.loads(done(site.admin("trust", "show", "--json")))
+    rows = json.loads(done(site.admin("trust", "show", "--json")))["rows"]
     assert {row["role"]: row.get("version") for row in rows}["root"] == 2
 
 
@@ -267,7 +267,7 @@ def test_a_registry_of_one_machine_changes_its_own_keys_and_hands_them_over(
     refused(site.admin(*words), 2, "0 of 1 signatures by keys of root 3")
     out = done(site.admin(*words, "--old-root-key", data / "root.key"))
     assert "root.key and targets.key are not needed any more" in out
-    seen = json.loads(done(site.admin("trust", "show", "--json")))
+    seen = json.loads(done(site.admin("trust", "show", "--json")))["rows"]
     assert [row["keys"] for row in seen if row["role"] == "revoked"] == [[leaked.public.keyid]]
     done(site.admin("trust", "rotate-online", *site.root_keys("alice"), "--apply"))
     assert site.attach("node")["installed"] == [revision]

@@ -61,7 +61,7 @@ def test_a_report_that_is_read_back_shows_the_same(tmp_path: Path) -> None:
         {"targets": [{"target": "a", "status": "warm", "compared": []}]},
         {"targets": {}},
         {"environment": "linux"},
-        {"format": "cachesvc.warm/2"},
+        {"format": "cachesvc.warm/1"},
     ],
 )
 def test_what_is_no_report_is_one_line(tmp_path: Path, change: dict[str, object]) -> None:

@@ -113,9 +113,9 @@ def test_a_runner_without_a_matrix_is_a_mistake(tmp_path: Path, plain_environmen
         (None, 4, "no report (*.json) in it"),
         ("", 2, "not JSON"),
         ("[" * 10_000, 2, "not JSON"),
-        ("[]", 2, "no report of cachesvc.warm/1 with its environment"),
+        ("[]", 2, "no report of cachesvc.warm/2 with its environment"),
         (
-            '{"format": "cachesvc.warm/1", "name": "team/bert:latest", "targets": []}',
+            '{"format": "cachesvc.warm/2", "name": "team/bert:latest", "targets": []}',
             2,
             "with its environment",
         ),

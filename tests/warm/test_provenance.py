@@ -150,7 +150,7 @@ def test_a_job_with_its_own_token_is_the_builder(registry, issuer, tmp_path: Pat
 
     shown = run("explain", "team/vouched", "--provenance", "--json", CACHESVC_REQUIRE=requirement)
     assert shown.returncode == 0, shown.stderr
-    [row] = json.loads(shown.stdout)
+    [row] = json.loads(shown.stdout)["rows"]
     predicate = row["statement"]["predicate"]
     assert predicate["runDetails"]["builder"]["id"] == f"{issuer.url}/org/app@refs/heads/main"
     names = {one["name"]: one for one in predicate["buildDefinition"]["resolvedDependencies"]}

@@ -104,7 +104,7 @@ def test_each_row_of_the_markdown_table_has_all_columns():
 
 def test_the_json_form_holds_numbers_and_parses():
     document = json.loads(json.dumps(report.document(HEAD, OUTCOMES), allow_nan=False))
-    assert document["format"] == "cachesvc.warm/1"
+    assert document["format"] == "cachesvc.warm/2"
     assert (document["warm"], document["exit_status"]) == (False, 9)
     bert, _, llama, bad = document["targets"]
     assert bert["numbers"]["break_even"] == 8930

@@ -90,7 +90,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert tiny["observed"]["compilations"] == tiny["observed"]["tuning_runs"] == 0
     assert tiny["observed"]["compiler_processes"] == 0
     assert tiny["observed"]["traces"] == 0 and "services of this entry do not trace" in tiny["notes"]
-    assert tiny["numbers"]["restored_first"] < tiny["numbers"]["first_call"]
+    assert tiny["numbers"]["restored_first_seconds"] < tiny["numbers"]["first_call_seconds"]
     share, frames = tiny["kinds"]["inductor"], tiny["kinds"]["frames"]["files_after"]
     assert frames == 1 and 0 < tiny["files_after"] - frames <= tiny["files_before"]
     assert {name: share[name] for name in ("files_after", "bytes_after", "emitted")} == {
@@ -103,7 +103,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert built.status == 9
     written = (tmp_path / "report.md").read_text()
     assert "| tiny/default | warm |" in written and "| bad/default |" not in written
-    assert 0 < tiny["numbers"]["steady_spread"]["low"] <= tiny["numbers"]["steady"]
+    assert 0 < tiny["numbers"]["steady_spread_seconds"]["low"] <= tiny["numbers"]["steady_seconds"]
     assert built.document["registry"] == registry["CACHESVC_URL"]
     assert built.document["use"] == "cachesvc run team/tiny -- python serve.py"
     # Progress is in plain lines, as standard error is no terminal.
@@ -111,12 +111,15 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
 
     again = warm(registry, path, "--target", "tiny", "--json")
     assert (again.status, again.targets["tiny/default"]["status"]) == (0, "fresh")
-    assert again.targets["tiny/default"]["numbers"]["first_call"] == tiny["numbers"]["first_call"]
+    assert (
+        again.targets["tiny/default"]["numbers"]["first_call_seconds"]
+        == tiny["numbers"]["first_call_seconds"]
+    )
 
     proven = warm(registry, path, "--target", "tiny", "--check", "--json")
     assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
     assert proven.targets["tiny/default"]["observed"]["traces"] == 0
-    assert proven.targets["tiny/default"]["numbers"]["eager_spread"] is not None
+    assert proven.targets["tiny/default"]["numbers"]["eager_spread_seconds"] is not None
 
     printed = warm(registry, path, "--target", "tiny", "--report", "-")
     assert printed.out.startswith("# Warm report: team/tiny") and not Path("-").exists()
@@ -200,6 +203,10 @@ def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path
 
 
 FAILURES = {
+    "named": (
+        'factory = "models:tiny"\ninputs = {a = {wrong = {shape = [4, 8]}}}',
+        'stands in the list "*" of the inputs',
+    ),
     "dying": ('factory = "models:dying"', "the process died of SIGSEGV"),
     "whole": ('factory = "models:breaking"\nfullgraph = true', "the compiled model with inputs"),
     "status": (f'script = "{TINY / "step.py"}"\nargs = ["64", "3"]', "step.py ended with status 3"),
@@ -220,7 +227,7 @@ def test_the_fault_of_a_target_is_reported_and_loses_no_other_target(plain_envir
     body = "".join(f'[[target]]\nid = "{name}"\n{text}\n' for name, (text, _) in FAILURES.items())
     env = {**plain_environment, "TINY_PIDS": str(tmp_path / "pids")}
     result = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
-    assert result.status == 9
+    assert result.status == 9 and "--verbose shows the traceback" in result.err
     targets = {target.split("/")[0]: facts for target, facts in result.targets.items()}
     for name, (_, part) in FAILURES.items():
         assert targets[name]["status"] == "failed"
@@ -300,7 +307,7 @@ def test_a_dry_run_starts_nothing(plain_environment, spec):
     assert (result.status, result.err) == (0, "")
     assert "tiny/default: inference of models:tiny, inputs a" in result.out
     as_json = warm(plain_environment, spec(TARGET), "--dry-run", "--json")
-    assert as_json.document["plan"][0]["target"] == "tiny/default"
+    assert as_json.document["rows"][0]["target"] == "tiny/default"
 
 
 @pytest.fixture

@@ -40,6 +40,16 @@ def _admin(
 
 for _module in (
     *("access", "signers", "publishers", "webhooks", "entries", "revisions"),
-    *("trust", "trust_root", "trust_targets", "trust_draft", "upkeep", "doctor", "republish", "transfer"),
+    *(
+        "trust",
+        "trust_root",
+        "trust_targets",
+        "trust_draft",
+        "upkeep",
+        "doctor",
+        "republish",
+        "transfer",
+        "backup",
+    ),
 ):
     importlib.import_module(f"{__name__}.{_module}")

@@ -26,7 +26,7 @@ from cachesvc_client.wire.sizes import parse_size
 from cachesvc_client.wire.suggestion import did_you_mean
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_namespace, parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import Connection, all_pages, connect, path_with_query
@@ -40,6 +40,7 @@ from .output import (
     show_facts,
     show_line,
     show_plan,
+    show_record,
     show_table,
 )
 
@@ -48,6 +49,8 @@ namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds,
 admin.add_typer(tokens, name="tokens")
 admin.add_typer(namespaces, name="namespaces")
 
+TokenId = Annotated[str, typer.Argument(autocompletion=completion.tokens)]
+NamespaceName = Annotated[str, typer.Argument(autocompletion=completion.namespaces)]
 ROLES = ("read", "report", "write", "admin")
 """What a token may be for."""
 _TOKENS = {
@@ -68,11 +71,18 @@ def create(
     role: Annotated[
         str,
         typer.Option(
-            help="read, report (for services), write (for CI) or admin.", autocompletion=lambda: [*ROLES]
+            help="read, report (for services), write (for CI) or admin.",
+            autocompletion=lambda incomplete: [role for role in ROLES if role.startswith(incomplete)],
         ),
     ] = "read",
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="A namespace, or '*' for all. Required.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="A namespace, or '*' for all. Required.",
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     lane: Annotated[str | None, typer.Option(help="Only this lane, such as pr-123.")] = None,
     days: Annotated[
@@ -128,7 +138,7 @@ def list_tokens(
 
 
 @tokens.command("revoke")
-def revoke(context: typer.Context, token: str, apply: Apply = False, as_json: AsJson = False) -> None:
+def revoke(context: typer.Context, token: TokenId, apply: Apply = False, as_json: AsJson = False) -> None:
     """End a token; it is refused everywhere within 5 s."""
     with connect(context) as registry:
         row = next((row for row in registry.rows("/v1/tokens", TokenAnswer) if row.token == token), None)
@@ -142,7 +152,7 @@ def revoke(context: typer.Context, token: str, apply: Apply = False, as_json: As
 @tokens.command("expire")
 def expire(
     context: typer.Context,
-    token: str,
+    token: TokenId,
     days: Annotated[int | None, typer.Option(help="So many days from now.")] = None,
     now: Annotated[bool, typer.Option("--now", help="At once.")] = False,
     never: Annotated[bool, typer.Option("--never", help="Not at all.")] = False,
@@ -157,13 +167,13 @@ def expire(
     expiry = Expiry(0 if now else days, never)
     with connect(context) as registry:
         row = registry.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
-    show_table([row], _TOKENS, as_json)
+    show_record(row, _TOKENS, as_json)
 
 
 @tokens.command("rotate")
 def rotate(
     context: typer.Context,
-    token: str,
+    token: TokenId,
     overlap: Annotated[
         float, typer.Option(min=0, max=720, help="Hours for which the secret before stays valid.")
     ] = 24.0,
@@ -196,7 +206,7 @@ def list_namespaces(context: typer.Context, as_json: AsJson = False, output: Out
 
 
 @namespaces.command("show")
-def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = False) -> None:
+def show_namespace(context: typer.Context, namespace: NamespaceName, as_json: AsJson = False) -> None:
     """Show one namespace with its signers."""
     name = parse_namespace(namespace)
     with connect(context) as registry:
@@ -212,7 +222,7 @@ def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = Fal
 @namespaces.command("set")
 def set_namespace(
     context: typer.Context,
-    namespace: str,
+    namespace: NamespaceName,
     keep_revisions: Annotated[
         str | None, typer.Option(help="Newest revisions of each entry that are kept.")
     ] = None,
@@ -252,7 +262,7 @@ def set_namespace(
         if require is not None:
             registry.call("PUT", f"/v1/namespaces/{name}/require", wanted, RequireRequest)
         row = _namespace(registry, name)
-    show_table([row], _NAMESPACES, as_json)
+    show_record(row, _NAMESPACES, as_json)
 
 
 @admin.command("audit")

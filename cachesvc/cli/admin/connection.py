@@ -95,7 +95,11 @@ def _configured_registry() -> tuple[Config, Remote]:
     if config.url is None:
         raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     if config.token is None:
-        raise Unauthenticated(f"no token for {config.url}", "cachesvc login URL --token-file FILE")
+        from cachesvc_client.commands.acceptance import other_login
+
+        other = other_login(config)
+        hint = f"your login is for {other}: use that URL" if other else "cachesvc login URL --token-file FILE"
+        raise Unauthenticated(f"no token for {config.url}", hint)
     return config, Remote(config.url, config.token, timeout=ANSWER_SECONDS, allow_links=config.allow_links)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.documents import error_record
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.durations import duration_text
@@ -16,7 +17,7 @@ from cachesvc_client.wire.protocol import EntrySummary
 from cachesvc_client.wire.text import count_text
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_namespace, parse_option
 from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
 from .connection import Connection, all_pages, complete_digest, connect, path_with_query
@@ -43,16 +44,27 @@ admin.add_typer(entries, name="entries")
 
 Where = Annotated[
     str | None,
-    typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all."),
+    typer.Argument(
+        help="A namespace, namespace/name, or namespace/name:tag; without: all.",
+        autocompletion=completion.names,
+    ),
 ]
 Search = Annotated[
     str | None,
-    typer.Argument(help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all."),
+    typer.Argument(
+        help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all.",
+        autocompletion=completion.names,
+    ),
 ]
 Lanes = Annotated[list[str] | None, typer.Option("--lane", help="Only this lane. May be repeated.")]
 Trunk = Annotated[bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")]
 Model = Annotated[str | None, typer.Option(help="The beginning of a model hash.")]
-Gpu = Annotated[str | None, typer.Option(help="A part of its name, such as H200.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", "--device", help="A part of the GPU's name, or of the CPU's instruction set: H200, avx512."
+    ),
+]
 Torch = Annotated[str | None, typer.Option(help="A version, or its beginning, such as 2.11.")]
 Dtype = Annotated[str | None, typer.Option(help="Of an input, such as bfloat16.")]
 Shape = Annotated[str | None, typer.Option(help="Of an input, such as 8x128.")]
@@ -177,7 +189,9 @@ def delete_entries(
     deleted = len(rows) - len(failed)
     heads = "its head" if deleted == 1 else "their heads"
     summary = f"delete {count_text(deleted, 'entry', 'entries')}, {bytes_text(size)} in {heads}"
-    show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary)
+    refused = [{"entry": row.entry, **error_record(error)} for row, error in failed]
+    more = {"refused": refused}
+    show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary, more=more)
     for row, error in failed:
         show_line(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
     if failed:

@@ -14,11 +14,30 @@ from typing import Annotated, Any
 
 import typer
 
+from cachesvc_client.commands.documents import document
 from cachesvc_client.commands.tables import aligned, distance_text, fitting, time_text
-from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import printable
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, also for an error.")]
+
+class _Command:
+    """The command that runs in this process. Its answer in JSON has its name."""
+
+    name = ""
+
+
+def _note_command(context: typer.Context, value: bool) -> bool:
+    _Command.name = context.command_path.partition(" ")[2]
+    return value
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        callback=_note_command,
+        help="JSON on stdout; an error is JSON on stderr (docs/reference/json.md).",
+    ),
+]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, the plan is printed.")]
 
 
@@ -51,6 +70,7 @@ _PAST = {
     "publish": "published",
     "refuse": "refused",
     "remove": "removed",
+    "restore": "restored",
     "revoke": "revoked",
     "roll": "rolled",
     "run": "ran",
@@ -81,11 +101,11 @@ def show_table(
     if_empty: str = "none",
     output: Form = Form.table,
 ) -> None:
-    """Prints a table with headings, or the rows as JSON or CSV; where there are no rows, the line
-    ``if_empty``. A table fits the terminal: columns that are needed less are left out, and named on
+    """Prints a table with headings, or an answer in JSON with ``rows``, or CSV; where there are no rows, the
+    line ``if_empty``. A table fits the terminal: columns that are needed less are left out, and named on
     stderr."""
     if as_json or output is Form.json:
-        print_json(rows)
+        print_json({"rows": rows})
         return
     cells: list[list[object]] = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
     if output is Form.csv:
@@ -117,16 +137,32 @@ def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: boo
 
 
 def print_json(value: object) -> None:
-    """Prints ``value`` as JSON, indented, with sorted keys."""
-    typer.echo(json.dumps(codec.plain(value), indent=1, sort_keys=True))
+    """Prints the answer of the command that runs: its ``format``, and the fields of a record or a mapping."""
+    typer.echo(json.dumps(document(_Command.name, value), indent=1))
 
 
-def show_plan(rows: Sequence[Any], columns: Columns, *, applied: bool, as_json: bool, summary: str) -> None:
+def show_record(row: Any, columns: Columns, as_json: bool) -> None:
+    """Prints one thing that a command changed: a table of one row, or its fields as JSON."""
+    if as_json:
+        print_json(row)
+    else:
+        show_table([row], columns, False)
+
+
+def show_plan(
+    rows: Sequence[Any],
+    columns: Columns,
+    *,
+    applied: bool,
+    as_json: bool,
+    summary: str,
+    more: Mapping[str, object] | None = None,
+) -> None:
     """Prints what a destructive command would do, or has done if ``applied``. ``summary``: begins with the
-    verb."""
+    verb. ``more``: further fields of the answer in JSON."""
     sentence = plan_text(summary, applied)
     if as_json:
-        print_json({"applied": applied, "plan": list(rows), "summary": sentence})
+        print_json({"applied": applied, "summary": sentence, "rows": rows, **(more or {})})
         return
     if rows:
         show_table(rows, columns, False)

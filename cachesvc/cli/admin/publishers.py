@@ -15,10 +15,10 @@ from cachesvc_client.wire.publishers import (
 )
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_namespace, parse_option
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, show_plan, show_table
+from .output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
 
 publishers = typer.Typer(
     cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."
@@ -79,7 +79,7 @@ def add(
     )
     with connect(context) as registry:
         row = registry.call("POST", "/v1/publishers", request, PublisherRecord, idempotent=False)
-    show_table([row], _PUBLISHERS, as_json)
+    show_record(row, _PUBLISHERS, as_json)
 
 
 @publishers.command("list")
@@ -90,7 +90,12 @@ def list_publishers(context: typer.Context, as_json: AsJson = False, output: Out
 
 
 @publishers.command("remove")
-def remove(context: typer.Context, publisher: str, apply: Apply = False, as_json: AsJson = False) -> None:
+def remove(
+    context: typer.Context,
+    publisher: Annotated[str, typer.Argument(autocompletion=completion.publishers)],
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
     """Remove a rule, and end the tokens that it gave, everywhere within 5 s."""
     with connect(context) as registry:
         rows = registry.rows("/v1/publishers", PublisherRecord)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.documents import present
 from cachesvc_client.commands.provenance import proof_facts, provenance_facts
 from cachesvc_client.commands.tables import bytes_text, time_text
-from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import (
     ProvenanceRecord,
     Reason,
@@ -42,6 +42,7 @@ from .output import (
     show_facts,
     show_line,
     show_plan,
+    show_record,
     show_table,
 )
 
@@ -101,7 +102,7 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
         row = _revision(registry, revision)
         provenance = _provenance(registry, row)
     if as_json:
-        print_json({**codec.plain(row), "provenance": codec.plain(provenance)})
+        print_json({**present(row), "provenance": provenance})
         return
     facts: list[tuple[str, object]] = [
         ("revision", row.revision),
@@ -179,7 +180,7 @@ def unpin(context: typer.Context, revision: str, as_json: AsJson = False) -> Non
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         row = registry.call("DELETE", f"/v1/revisions/{key}/pin", None, RevisionRecord)
-    show_table([row], REVISION_COLUMNS, as_json)
+    show_record(row, REVISION_COLUMNS, as_json)
 
 
 @revisions.command("delete")
@@ -224,7 +225,7 @@ def release(context: typer.Context, revision: str, as_json: AsJson = False) -> N
         key = complete_digest(registry, "revision", revision)
         registry.tell("DELETE", f"/v1/revisions/{key}/quarantine")
         row = registry.call("GET", f"/v1/revisions/{key}", None, RevisionRecord)
-    show_table([row], REVISION_COLUMNS, as_json)
+    show_record(row, REVISION_COLUMNS, as_json)
 
 
 def _revision(registry: Connection, text: str) -> RevisionRecord:
@@ -265,4 +266,4 @@ def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: b
         row = registry.call(
             "PUT", f"/v1/revisions/{key}/{mark}", parse_option(lambda: Reason(why)), RevisionRecord
         )
-    show_table([row], REVISION_COLUMNS, as_json)
+    show_record(row, REVISION_COLUMNS, as_json)

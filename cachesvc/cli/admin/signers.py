@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.commands.tables import time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
@@ -14,10 +15,11 @@ from cachesvc_client.wire.revocations import Revocation, RevocationRequest, Revo
 from cachesvc_client.wire.text import count_text
 
 from ..group import Group
-from . import admin
+from . import admin, completion
 from .arguments import parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import connect, path_with_query
+from .keys import complete_key
 from .output import (
     Apply,
     AsJson,
@@ -30,6 +32,7 @@ from .output import (
     print_json,
     show_line,
     show_plan,
+    show_record,
     show_table,
 )
 from .trust_state import say_if_offline
@@ -37,7 +40,17 @@ from .trust_state import say_if_offline
 signers = typer.Typer(cls=Group, no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")
 
-Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]
+KnownKey = Annotated[
+    str,
+    typer.Argument(help="ed25519:…, its beginning, or its id in messages.", autocompletion=completion.keys),
+]
+"""A key that the registry knows."""
+Space = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", help="A namespace, or '*' for all.", autocompletion=completion.namespaces
+    ),
+]
 
 _WITH_REVOKED: Columns = {
     "namespace": lambda row: row.namespace,
@@ -66,7 +79,10 @@ def list_signers(context: typer.Context, as_json: AsJson = False, output: Output
     with connect(context) as registry:
         accepted = registry.rows("/v1/signers", SignerRecord)
         revoked = registry.rows("/v1/revocations", RevokedSigner)
-    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, as_json, output=output)
+    if as_json or output is Form.json:
+        print_json({"rows": accepted, "revoked": revoked})
+        return
+    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, False, output=output)
 
 
 @signers.command("add")
@@ -84,16 +100,17 @@ def add_signer(
         path = path_with_query("/v1/signers", again="true" if again else None)
         row = registry.call("POST", path, SignerRecord(namespace, key, label), SignerRecord)
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --key {row.key}")
-    show_table([row], SIGNER_COLUMNS, as_json)
+    show_record(row, SIGNER_COLUMNS, as_json)
 
 
 @signers.command("remove")
 def remove_signer(
-    context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
+    context: typer.Context, key: KnownKey, namespace: Space, apply: Apply = False, as_json: AsJson = False
 ) -> None:
     """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
     revisions stay until they are deleted; adding the key again offers them again."""
     with connect(context) as registry:
+        key = complete_key(registry, key)
         signers_of_key = [row for row in registry.rows("/v1/signers", SignerRecord) if row.key == key]
         row = next((row for row in signers_of_key if row.namespace == namespace), None)
         if row is None:
@@ -102,14 +119,14 @@ def remove_signer(
         if apply:
             registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --remove {key}")
-    summary = f"remove {key[:20]}… from the signers of {namespace}"
+    summary = f"remove {PublicKey(key).short} from the signers of {namespace}"
     show_plan([row], SIGNER_COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 
 @signers.command("revoke")
 def revoke_signer(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    key: KnownKey,
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", "-n", help="Only there; if absent, wherever you are an administrator."),
@@ -120,14 +137,15 @@ def revoke_signer(
 ) -> None:
     """Revoke a key that leaked: no commit accepts it any more, and what it signed is offered to nobody, in
     lanes too, on every replica within 5 s. Lists the nodes that reported some of it in the last 30 days."""
-    request = parse_option(lambda: RevocationRequest(key, namespace, why))
     with connect(context) as registry:
+        whole = complete_key(registry, key)
+        request = parse_option(lambda: RevocationRequest(whole, namespace, why))
         path = "/v1/revocations" if apply else "/v1/revocations/plan"
         revocation = registry.call("POST", path, request, Revocation)
         say_if_offline(registry, f"revoke {revocation.key} --why TEXT")
     summary = revocation_summary(revocation, apply)
     if as_json:
-        print_json({"applied": apply, "plan": revocation, "summary": plan_text(summary, apply)})
+        print_json({"applied": apply, "summary": plan_text(summary, apply), "revocation": revocation})
         return
     if revocation.names:
         show_table(revocation.names, _NAMES, False)
@@ -142,7 +160,7 @@ def revocation_summary(revocation: Revocation, applied: bool = False) -> str:
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
     used = sum(node.used for node in revocation.nodes)
     return (
-        f"refuse {revocation.key[:20]}… in {where}, and {'withheld' if applied else 'withhold'} "
+        f"refuse {PublicKey(revocation.key).short} in {where}, and {'withheld' if applied else 'withhold'} "
         f"{count_text(revocation.revisions, 'revision')} under {count_text(len(revocation.names), 'name')}; "
         f"{count_text(len(revocation.nodes), 'node')} reported some, "
         f"{used} used it"

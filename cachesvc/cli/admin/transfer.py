@@ -55,7 +55,7 @@ _COLUMNS: Columns = {
     "target": lambda row: row.target,
     "revision": lambda row: digest_text(row.revision),
     "size": lambda row: bytes_text(row.bytes),
-    "signer": lambda row: row.signer[:20] + "…",
+    "signer": lambda row: PublicKey(row.signer).short,
     "": lambda row: row.state,
 }
 

@@ -15,8 +15,9 @@ from cachesvc_client.wire.trust_changes import TrustState
 
 from .arguments import parse_namespace, parse_option
 from .connection import connect, connect_over_http
+from .keys import complete_key
 from .output import Apply, AsJson, show_plan
-from .signers import revocation_summary
+from .signers import KnownKey, revocation_summary
 from .trust import trust
 from .trust_offline import (
     DraftFile,
@@ -81,7 +82,7 @@ def delegate(
 @trust.command("revoke")
 def revoke(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    key: KnownKey,
     why: Annotated[str, typer.Option(help="The reason, which the targets list and services log.")],
     targets_key: TargetsKeys = None,
     draft: DraftFile = None,
@@ -90,9 +91,10 @@ def revoke(
 ) -> None:
     """Revoke a key that leaked: the registry withholds what it signed, the key leaves every delegation, and
     the targets list it with the reason. A registry that made its own root signs the targets itself."""
-    request = parse_option(lambda: RevocationRequest(PublicKey(key), "*", why))
     path = "/v1/revocations" if apply else "/v1/revocations/plan"
     with connect(context) as registry:
+        whole = complete_key(registry, key)
+        request = parse_option(lambda: RevocationRequest(whole, "*", why))
         state = read_state(registry)
         if state is None or state.signs_all or not state.root:
             summary = revocation_summary(registry.call("POST", path, request, Revocation))
@@ -104,9 +106,7 @@ def revoke(
     config, remote = connect_over_http(context)
     with remote:
         root, targets = present_files(config, remote)
-        data, left = changes.next_targets(
-            targets, now(), lambda one: changes.revoke(one, PublicKey(key), now(), why)
-        )
+        data, left = changes.next_targets(targets, now(), lambda one: changes.revoke(one, whole, now(), why))
         signed = Draft(remote.url, root.decode(), targets=data.decode())
         signed = signed.sign_all(private_keys(targets_key), "targets")
         if apply:

@@ -34,7 +34,7 @@ from .output import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Collected:
+class Collected:
     """The answer to ``POST /v1/gc``: counts of what a collection removed."""
 
     revisions: int
@@ -123,10 +123,7 @@ def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) ->
     """Show what retention, eviction and collection would remove, and why; --apply runs them."""
     with connect(context) as registry:
         plan = registry.call("GET", "/v1/gc", None, CollectPlan)
-        collected = registry.call("POST", "/v1/gc", None, _Collected) if apply else None
-    if as_json:
-        print_json({"applied": apply, "plan": plan, **({"collected": collected} if collected else {})})
-        return
+        collected = registry.call("POST", "/v1/gc", None, Collected) if apply else None
     more = plan.revisions - len(plan.removals)
     summary = f"remove {count_text(plan.revisions, 'revision or entry', 'revisions or entries')}"
     summary += f" ({bytes_text(plan.bytes)})"
@@ -140,7 +137,19 @@ def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) ->
             f"and {count_text(collected.uploads, 'upload')}, "
             f"deleted {count_text(collected.objects, 'object')}"
         )
-    show_plan(plan.removals, _REMOVALS, applied=apply, as_json=False, summary=summary)
+    show_plan(
+        plan.removals,
+        _REMOVALS,
+        applied=apply,
+        as_json=as_json,
+        summary=summary,
+        more={
+            "revisions": plan.revisions,
+            "bytes": plan.bytes,
+            "objects": plan.objects,
+            "collected": collected,
+        },
+    )
 
 
 @admin.command("fsck")
@@ -169,7 +178,8 @@ def fsck(
     if apply and findings:
         summary = f"{checked} checked, {repaired} of {len(findings)} repaired, the rest needs no repair now"
     if findings or as_json:
-        show_plan(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary)
+        more = {"checked": checked, "repaired": repaired}
+        show_plan(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary, more=more)
     else:
         show_line(f"{checked} checked, nothing is wrong")
     if findings and not apply:

@@ -85,6 +85,11 @@ class PublicKey(ValidText):
         proof."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
+    @property
+    def short(self) -> str:
+        """Returns the key as tables and messages show it: its beginning, and the id that signatures have."""
+        return f"{self[:16]}… ({self.keyid})"
+
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Returns whether this key signed ``message``. Never raises."""
         from cryptography.exceptions import InvalidSignature

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..bundle.check import (
     ExpectedStatement,
@@ -20,7 +21,7 @@ from ..bundle.check import (
     check_sequence,
 )
 from ..bundle.seal import PublicKey, TrustedKey
-from ..config import Config
+from ..config import Config, Login
 from ..node.store import NodeStore, default_root
 from ..trust_root.registry_metadata import policy_of
 from ..wire.errors import Untrusted
@@ -30,6 +31,10 @@ from ..wire.requirement import Requirement
 
 if TYPE_CHECKING:
     from ..http.registry import Remote
+
+
+_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
+"""Names of the loopback that users mix up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,23 @@ def trusts_anybody(config: Config) -> bool:
 def demand_trust(config: Config) -> None:
     """Raise ``Untrusted`` if the configuration trusts nobody: then no revision can be accepted."""
     if not trusts_anybody(config):
-        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+        other = other_login(config)
+        hint = "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY"
+        raise Untrusted("no key is trusted", f"your login is for {other}: use that URL" if other else hint)
+
+
+def other_login(config: Config) -> str | None:
+    """Return the URL of a stored login that differs from the configured URL by the name of this machine alone
+    (``localhost``, ``127.0.0.1``); ``None`` if there is none. A login counts for its own URL only."""
+    if config.url is None:
+        return None
+    mine = urlsplit(config.url)
+    for url, row in Login.read().registries.items():
+        other = urlsplit(url)
+        same = (other.scheme, other.port, other.path) == (mine.scheme, mine.port, mine.path)
+        if row.token and url != config.url and same and {mine.hostname, other.hostname} <= _THIS_MACHINE:
+            return url
+    return None
 
 
 def registry_policy(config: Config, remote: Remote) -> Policy | None:

@@ -7,39 +7,62 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..wire import codec
 from ..wire.errors import CacheSvcError
 from ..wire.names import Lane, Name, Tag, Target
 
 T = TypeVar("T")
 
 
-def print_json(value: object) -> None:
-    """Print a value of the wire as indented JSON."""
+def print_json(command: str, body: object) -> None:
+    """Print the answer of a command as indented JSON. ``body``: a record, or a mapping of its fields."""
     import json
 
-    print(json.dumps(codec.plain(value), indent=2))
+    from .documents import document
+
+    print(json.dumps(document(command, body), indent=1))
 
 
-def report_error(error: CacheSvcError, words: Iterable[str]) -> None:
-    """Print an error as one line on stderr, and also as JSON on stdout where a command has ``--json`` among
-    its ``words``: then whoever reads stdout gets an object in each case."""
-    print(f"error: {error}", file=sys.stderr)
-    if "--json" in words:
-        print_json({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+def report_error(error: CacheSvcError, words: Sequence[str]) -> None:
+    """Print an error on stderr: as one line of text, or where the command's ``words`` ask for JSON, as one
+    line of JSON."""
+    if not wants_json(words):
+        print(f"error: {error}", file=sys.stderr)
+        return
+    import json
+
+    from .documents import error_document
+
+    print(json.dumps(error_document(error)), file=sys.stderr)
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Return whether the words of a command ask for JSON. What follows ``--`` is another program's."""
+    own = words[: words.index("--")] if "--" in words else words
+    output = [own[place : place + 2] for place, word in enumerate(own) if word in ("-o", "--output")]
+    return (
+        "--json" in own
+        or any(pair[1:] == ["json"] for pair in map(list, output))
+        or bool({"-ojson", "--output=json"} & set(own))
+    )
 
 
 def without_provenance(row: object) -> dict[str, Any]:
     """Return a row as JSON has it: the statement is whole, and what was read of it is left out."""
-    return {name: value for name, value in codec.plain(row).items() if name != "provenance"}
+    from .documents import present
+
+    return {name: value for name, value in present(row).items() if name != "provenance"}
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json`` to a command."""
-    parser.add_argument("--json", action="store_true", help="JSON on stdout, also for an error")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="JSON on stdout; an error is JSON on stderr (docs/reference/json.md)",
+    )
 
 
 def add_tag_fallback(parser: argparse.ArgumentParser) -> None:

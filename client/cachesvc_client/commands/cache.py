@@ -62,7 +62,7 @@ def _size(arguments: argparse.Namespace) -> int:
     parts = measure(root)
     total = sum(part.bytes for part in parts)
     if arguments.json:
-        print_json({"folder": str(root), "bound_bytes": bound, "bytes": total, "parts": parts})
+        print_json("cache size", {"folder": root, "bound_bytes": bound, "bytes": total, "parts": parts})
         return 0
     rows = [(bytes_text(part.bytes), part.count, part.holds) for part in parts if part.count]
     print(aligned([("size", "count", "what"), *rows, (bytes_text(total), "", f"in {root}")]))

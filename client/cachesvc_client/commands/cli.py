@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
-from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from .arguments import (
     add_json,
@@ -32,7 +31,7 @@ from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
 from .login_commands import add_login, add_logout, add_whoami
 from .oci import add_oci
-from .parser import Parser
+from .parser import Parser, examples
 
 if TYPE_CHECKING:
     pass
@@ -96,7 +95,9 @@ def parser(program: str) -> Parser:
 
 
 def _add_keygen(commands: Any) -> None:
-    keygen = commands.add_parser("keygen", help="make a signing key, for a publisher")
+    keygen = commands.add_parser(
+        "keygen", help="make a signing key, for a publisher", epilog=examples("%(prog)s ci.key")
+    )
     keygen.add_argument("file", type=Path, metavar="FILE", help="file for the private key; must not exist")
     keygen.set_defaults(command=_keygen)
 
@@ -115,6 +116,10 @@ def _add_run(commands: Any) -> None:
         "run",
         help="start a command with every Python process of it attached",
         usage="%(prog)s [OPTIONS] NAME -- COMMAND…",
+        epilog=examples(
+            "%(prog)s team/bert -- python serve.py",
+            "%(prog)s team/bert:prod --tag-fallback latest -v -- uvicorn app:app --workers 2",
+        ),
     )
     run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(run)
@@ -160,7 +165,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to fix it")
+    doctor = commands.add_parser(
+        "doctor",
+        help="whether this environment can hit, and how to fix it",
+        epilog=examples("%(prog)s team/bert", "%(prog)s --json > here.json"),
+    )
     doctor.add_argument(
         "names", nargs="*", type=name_argument, metavar="NAME", help="also whether its entries fit here"
     )
@@ -182,21 +191,31 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.hooks:
         states = hook_states()
         if arguments.json:
-            print_json([{"presence": state.presence, **asdict(state.hook)} for state in states])
+            print_json(
+                "doctor hooks",
+                {"rows": [{"presence": state.presence, **asdict(state.hook)} for state in states]},
+            )
         else:
             print(render_hooks(states))
         return 0
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:
-        print_json({"ok": not failed, "checks": checks, "fingerprint": detect()})
+        print_json("doctor", {"ok": not failed, "checks": checks, "fingerprint": detect()})
     else:
         print(render(checks))
     return 1 if failed else 0
 
 
 def _add_pull(commands: Any) -> None:
-    pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
+    pull = commands.add_parser(
+        "pull",
+        help="write what fits this environment as bundle files",
+        epilog=examples(
+            "%(prog)s team/bert --into /image/bundles",
+            "%(prog)s team/bert --all --into bundles",
+        ),
+    )
     pull.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     pull.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder for the bundles")
     add_tag_fallback(pull)
@@ -216,10 +235,10 @@ def _pull(arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     bundles = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
     if arguments.json:
-        print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
+        print_json("pull", {"rows": bundles})
         return 0
     rows = [
-        (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
+        (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.short, row.path)
         for row in bundles
     ]
     print(aligned([("target", "size", "moved", "signed by", "bundle"), *rows]))
@@ -227,7 +246,9 @@ def _pull(arguments: argparse.Namespace) -> int:
 
 
 def _add_push(commands: Any) -> None:
-    push = commands.add_parser("push", help="publish bundle files")
+    push = commands.add_parser(
+        "push", help="publish bundle files", epilog=examples("%(prog)s out/*.cachesvc")
+    )
     push.add_argument("files", nargs="+", type=Path, metavar="FILE")
     add_json(push)
     push.set_defaults(command=_push)
@@ -235,20 +256,23 @@ def _add_push(commands: Any) -> None:
 
 def _push(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from .documents import error_record
     from .tables import aligned, bytes_text
     from .transfer import PushedRevision, push
 
     config = Config.read()
     revisions: list[PushedRevision] = []
-    failed: CacheSvcError | None = None
+    refused: list[tuple[Path, CacheSvcError]] = []
     for path in arguments.files:
         try:
             revisions.append(push(config, path))
         except CacheSvcError as error:  # one bad file does not hold up the others
-            failed = failed or error
-            print(printable(f"error: {path}: {error}"), file=sys.stderr)
+            refused.append((path, error))
+            if not arguments.json:
+                print(printable(f"error: {path}: {error}"), file=sys.stderr)
     if arguments.json:
-        print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
+        errors = [{"path": path, **error_record(error)} for path, error in refused]
+        print_json("push", {"rows": revisions, "refused": errors})
     else:
         states = {True: "published", False: "there already"}
         print(
@@ -257,12 +281,14 @@ def _push(arguments: argparse.Namespace) -> int:
                 for row in revisions
             )
         )
-    return failed.exit_status if failed else 0
+    return refused[0][1].exit_status if refused else 0
 
 
 def _add_verify(commands: Any) -> None:
     verify = commands.add_parser(
-        "verify", help="who signed and built a bundle, whether every byte matches, and why it is trusted"
+        "verify",
+        help="who signed and built a bundle, whether every byte matches, and why it is trusted",
+        epilog=examples("%(prog)s bundles/bert.cachesvc", "%(prog)s team/bert"),
     )
     verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
     add_json(verify)
@@ -271,14 +297,16 @@ def _add_verify(commands: Any) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from .documents import error_record
     from .verify import render_verification, verify
 
     trusted, refused = verify(Config.read(), arguments.what)
     if arguments.json:
-        print_json([without_provenance(row) for row in trusted])
-    else:
-        for row in trusted:
-            print(render_verification(row))
+        rows, errors = map(without_provenance, trusted), map(error_record, refused)
+        print_json("verify", {"rows": [*rows], "refused": [*errors]})
+        return max((error.exit_status for error in refused), default=0)
+    for row in trusted:
+        print(render_verification(row))
     for error in refused:
         print(f"error: {error}", file=sys.stderr)
     return max((error.exit_status for error in refused), default=0)

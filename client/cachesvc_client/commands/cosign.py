@@ -30,7 +30,7 @@ def _cosign(arguments: argparse.Namespace) -> int:
     for path in arguments.files:
         verified = cosign_bundle(path, signer, config)
         statement = verified.manifest.statement
-        signers = f"signed by {verified.signer.keyid}, and now by {signer.public.keyid}"
+        signers = f"signed by {verified.signer.short}, and now by {signer.public.short}"
         print(printable(f"{path}: {statement.full_name} {statement.target}: {signers}"))
     return 0
 

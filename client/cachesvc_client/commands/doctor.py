@@ -283,7 +283,7 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
         yield Check("fail", "trust", error.message, error.hint)
     if config.trusted_keys:
         keys = ", ".join(
-            key.key.keyid + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
+            key.key.short + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
         )
         yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
     if config.trust_root is not None:
@@ -302,7 +302,7 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
         if signer is not None:
             variable = config.signing_key_env and f"the variable {config.signing_key_env}"
             where = variable or config.signing_key or f"the program {config.signer[0]}"
-            yield Check("ok", "signing key", f"{where}: {signer.public.keyid}")
+            yield Check("ok", "signing key", f"{where}: {signer.public.short}")
     except CacheSvcError as error:
         yield Check("warn", "signing key", error.message, error.hint or "publishing needs it")
 

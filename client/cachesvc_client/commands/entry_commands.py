@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arguments import add_json, add_tag_fallback, name_argument, print_json, without_provenance
+from .parser import examples
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
 
 def add_explain(commands: Any) -> None:
     """Add the command to the parser of all commands."""
-    explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
+    explain = commands.add_parser(
+        "explain",
+        help="which entries fit here, and what differs from the others",
+        epilog=examples(
+            "%(prog)s team/bert",
+            "%(prog)s team/bert --target encoder --here other.json",
+        ),
+    )
     explain.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(explain)
     explain.add_argument("--target", help="one target, or a beginning of it such as bert")
@@ -48,7 +56,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         here=read_facts(arguments.here) if arguments.here else None,
     )
     if arguments.json:
-        print_json(explanation)
+        print_json("explain", explanation)
     else:
         print(render(explanation))
     return 0 if explanation.fitting else Incompatible.exit_status
@@ -61,7 +69,7 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     rows = list_provenance(config, arguments.name, fallback)
     if arguments.json:
-        print_json([without_provenance(row) for row in rows])
+        print_json("explain provenance", {"rows": [without_provenance(row) for row in rows]})
     else:
         print(render_provenance(rows))
     return Untrusted.exit_status if any(row.refused for row in rows) else 0
@@ -69,7 +77,11 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
 
 def add_coverage(commands: Any) -> None:
     """Add the command to the parser of all commands."""
-    coverage = commands.add_parser("coverage", help="which targets of a name are warm in which environments")
+    coverage = commands.add_parser(
+        "coverage",
+        help="which targets of a name are warm in which environments",
+        epilog=examples("%(prog)s team/bert --environment new.json"),
+    )
     coverage.add_argument("name", type=name_argument, help="namespace/name[:tag]")
     add_tag_fallback(coverage)
     coverage.add_argument(
@@ -95,7 +107,7 @@ def _coverage(arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     coverage = cover(config, arguments.name, fallback=fallback, others=others)
     if arguments.json:
-        print_json(coverage)
+        print_json("coverage", coverage)
     else:
         print(render(coverage))
     return 0 if all(cell.state == "warm" for cell in coverage.cells) else NotWarm.exit_status

@@ -8,14 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..wire import codec
 from ..wire.errors import InvalidRequest, NotFound, Unauthenticated, printable
 from .arguments import add_json, print_json
+from .parser import examples
 
 
 def add_login(commands: Any) -> None:
     """Add the command to the parser of all commands."""
-    login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
+    login = commands.add_parser(
+        "login",
+        help="store a registry, its token and trusted keys for this user",
+        epilog=examples(
+            "%(prog)s https://cache.example --token-stdin < token",
+            "%(prog)s https://cache.example --trust team=ed25519:KEY",
+        ),
+    )
     login.add_argument("url", help="address of the registry, such as https://cache.example")
     login.add_argument(
         "--token-file",
@@ -118,16 +125,20 @@ def add_whoami(commands: Any) -> None:
 
 def _whoami(arguments: argparse.Namespace) -> int:
     from ..config import Config, Login
+    from .acceptance import other_login
+    from .documents import present
     from .tables import aligned, when_text
     from .transfer import registry_of
 
     config = Config.read()
     with registry_of(config) as remote:
         if config.token is None:
-            raise Unauthenticated(f"no token for {config.url}", f"cachesvc login {config.url}")
+            other = other_login(config)
+            hint = f"your login is for {other}: use that URL" if other else f"cachesvc login {config.url}"
+            raise Unauthenticated(f"no token for {config.url}", hint)
         who = remote.whoami()
     if arguments.json:
-        print_json({"registry": config.url, **codec.plain(who)})
+        print_json("whoami", {"registry": config.url, **present(who)})
         return 0
     facts = [("registry", config.url), ("token", who.token), ("label", who.label), ("role", who.role)]
     facts.append(("namespaces", "all" if who.namespace == "*" else who.namespace))

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..wire import codec
 from ..wire.errors import InvalidRequest
 from .arguments import add_json, name_argument, print_json, target_argument
 
@@ -56,7 +55,7 @@ def _add_pull(group: Any) -> None:
     _add_into(pull)
     _add_access(pull)
     add_json(pull)
-    pull.set_defaults(command=_pull)
+    pull.set_defaults(command=_pull, action="pull")
 
 
 def _add_export(group: Any) -> None:
@@ -78,7 +77,7 @@ def _add_import(group: Any) -> None:
     _add_into(imports)
     imports.add_argument("--tag", default="", help="tag in the layout; not needed for the only one")
     add_json(imports)
-    imports.set_defaults(command=_import)
+    imports.set_defaults(command=_import, action="import")
 
 
 def _add_what(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +144,7 @@ def _push(arguments: argparse.Namespace) -> int:
     repository = _repository(arguments, config, reference)
     name = f"{reference.host}/{reference.repository}"
     rows = send(config, arguments.what, repository, reference.tag, name, _options(arguments))
-    return _show_sent(rows, arguments.json)
+    return _show_sent("push", rows, arguments.json)
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -162,7 +161,7 @@ def _export(arguments: argparse.Namespace) -> int:
         )
     with layout_target(arguments.path) as target:
         rows = send(Config.read(), arguments.what, target, arguments.tag, "", _options(arguments))
-    return _show_sent(rows, arguments.json)
+    return _show_sent("export", rows, arguments.json)
 
 
 def _pull(arguments: argparse.Namespace) -> int:
@@ -196,10 +195,10 @@ def _receive(arguments: argparse.Namespace, config: Config, source: ImageSource,
 
     rows = receive(config, source, name, arguments.into, arguments.name, what)
     if arguments.json:
-        print_json([{**codec.plain(row), "path": str(row.path)} for row in rows])
+        print_json(f"oci {arguments.action}", {"rows": rows})
         return 0
     table = [
-        (row.name, row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer, row.path)
+        (row.name, row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.short, row.path)
         for row in rows
     ]
     print(aligned([("name", "target", "size", "moved", "signed by", "bundle"), *table]))
@@ -221,14 +220,14 @@ def _receive_mcv(
     options = ImportOptions(signer, arguments.name, arguments.target, facts)
     row = import_mcv(source, source.document(name), arguments.into, options, what)
     if arguments.json:
-        print_json({**codec.plain(row), "path": str(row.path)})
+        print_json(f"oci {arguments.action} mcv", row)
         return 0
     files = f"{row.files} files" + (f", {row.left_out} left out" if row.left_out else "")
     print(
         aligned(
             [
                 ("name", "target", "files", "signed by", "bundle"),
-                (row.name, row.target, files, row.signer, row.path),
+                (row.name, row.target, files, row.signer.short, row.path),
             ]
         )
     )
@@ -280,11 +279,11 @@ def _options(arguments: argparse.Namespace) -> Any:
     return SendOptions(arguments.format, arguments.kserve, arguments.folder)
 
 
-def _show_sent(rows: list[SentBundle], as_json: bool) -> int:
+def _show_sent(action: str, rows: list[SentBundle], as_json: bool) -> int:
     from .tables import aligned, bytes_text
 
     if as_json:
-        print_json(rows)
+        print_json(f"oci {action}", {"rows": rows})
         return 0
     table = [(row.name, row.target, bytes_text(row.bytes), row.signature, row.digest) for row in rows]
     print(aligned([("name", "target", "size", "cosign signature", "digest"), *table]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle.file import SUFFIX
-from ..bundle.seal import Signer
+from ..bundle.seal import PublicKey, Signer
 from ..oci.descriptors import Document
 from ..oci.mcv_read import McvImage, read_mcv
 from ..oci.places import ImageSource
@@ -31,7 +31,7 @@ class ImportedImage:
     name: str
     target: Target
     digest: Digest
-    signer: str
+    signer: PublicKey
     files: int
     left_out: int
     path: Path
@@ -69,7 +69,7 @@ def import_mcv(
         str(options.name),
         options.target,
         document.descriptor.digest,
-        options.signer.public.keyid,
+        options.signer.public,
         len(image.files),
         len(image.left_out),
         path,

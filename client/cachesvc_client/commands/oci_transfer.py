@@ -17,7 +17,7 @@ from typing import Literal
 from ..bundle.check import ExpectedStatement, Policy, Verified, check_pack
 from ..bundle.file import SUFFIX, bundle_head, open_bundle
 from ..bundle.pack import PackReader
-from ..bundle.seal import Signer
+from ..bundle.seal import PublicKey, Signer
 from ..config import Config
 from ..node.store import NodeStore, default_root
 from ..oci.bundle_artifact import (
@@ -64,7 +64,7 @@ class ReceivedBundle:
     name: str
     target: Target
     revision: Digest
-    signer: str
+    signer: PublicKey
     bytes: int
     moved: int
     path: Path
@@ -181,7 +181,7 @@ def _check_lane(config: Config, verified: Verified) -> None:
     lane = verified.manifest.statement.lane
     if lane is not None and lane != config.lane:
         raise Untrusted(
-            f"key {verified.signer.keyid} signed this for the lane {lane}",
+            f"key {verified.signer.short} signed this for the lane {lane}",
             f"set CACHESVC_LANE={lane} to accept it",
         )
 
@@ -200,7 +200,7 @@ def _receive_one(
         str(statement.full_name),
         statement.target,
         verified.revision,
-        verified.signer.keyid,
+        verified.signer,
         pack.size,
         moved,
         path,
@@ -275,7 +275,7 @@ def _signed(
     else:
         put_signature(target, document, signer, repository)
         put_attestation(target, document, one.verified, signer, repository)
-        state = signer.public.keyid
+        state = signer.public.short
     return SentBundle(
         str(statement.full_name),
         statement.target,
@@ -334,4 +334,4 @@ def _sign_image(image: Document, target: ImageTarget, repository: str, signer: S
     if signer is None:
         return "none: no signing key"
     put_signature(target, image, signer, repository)
-    return signer.public.keyid
+    return signer.public.short

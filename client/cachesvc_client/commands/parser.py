@@ -14,6 +14,15 @@ _WIDEST = 100
 """Columns of the help, at most: longer lines are hard to read."""
 
 
+EXAMPLES = "Examples:\n"
+"""Beginning of the examples below the help of a command."""
+
+
+def examples(*lines: str) -> str:
+    """Return the examples of a command, for its ``epilog``."""
+    return EXAMPLES + "\n".join(f"  {line}" for line in lines)
+
+
 class Parser(argparse.ArgumentParser):
     """Parses the words of one command. A mistake is an ``InvalidRequest`` that names the nearest word."""
 
@@ -85,6 +94,12 @@ class _Formatter(argparse.HelpFormatter):
                 value = self._format_args(action, self._get_default_metavar_for_optional(action))
                 words.append(f"{action.option_strings[0]} {value}")
         return "Usage: " + (usage or " ".join(words)) % {"prog": self._prog} + "\n\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Return a text as it is where it has examples, and else in lines of ``width``."""
+        if text.startswith(EXAMPLES):
+            return text
+        return super()._fill_text(text, width, indent)
 
     def _get_default_metavar_for_positional(self, action: argparse.Action) -> str:
         return action.dest.upper()

@@ -11,6 +11,7 @@ from ..bundle.check import (
     ExpectedStatement,
     Policy,
 )
+from ..bundle.seal import PublicKey
 from ..config import Config
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
@@ -34,7 +35,7 @@ class ProvenanceRow:
 
     target: str
     revision: Digest
-    signer: str = ""
+    signer: PublicKey | None = None
     refused: str = ""
     statement: dict[str, Any] | None = None
     provenance: Provenance | None = None
@@ -68,7 +69,7 @@ def _row(
     return ProvenanceRow(
         target=str(verified.manifest.statement.target),
         revision=verified.revision,
-        signer=verified.signer.keyid,
+        signer=verified.signer,
         statement=verified.manifest.attestation,
         provenance=verified.provenance,
         proof=verified.manifest.proof,
@@ -81,7 +82,7 @@ def render_provenance(rows: Sequence[ProvenanceRow]) -> str:
     for row in rows:
         built = [*provenance_facts(row.provenance), *proof_facts(row.proof)]
         facts = [("refused", row.refused)] if row.refused else built
-        signer = [("signed by", row.signer)] if row.signer else []
+        signer = [("signed by", row.signer.short)] if row.signer else []
         head = " ".join(filter(None, [row.target, row.revision.hex[:12]]))
         parts.append(f"{aligned([(head,)])}\n{aligned([*signer, *facts], '  ')}")
     return "\n".join(parts)

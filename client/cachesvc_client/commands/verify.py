@@ -14,6 +14,7 @@ from typing import Any
 from ..bundle.check import ExpectedStatement, Policy, Verified, check_pack
 from ..bundle.file import SUFFIX, open_bundle
 from ..bundle.pack import PackReader
+from ..bundle.seal import PublicKey
 from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote, parse_resolved
@@ -53,7 +54,7 @@ class Verification:
     target: str
     entry: Digest
     revision: Digest
-    signer: str
+    signer: PublicKey
     trusted_for: str
     signed: int
     pack_size: int
@@ -115,13 +116,13 @@ def render_verification(row: Verification) -> str:
         ("target", row.target),
         ("entry", str(row.entry)),
         ("revision", str(row.revision)),
-        ("signed by", f"key {row.signer}, {when_text(row.signed, time.time())}"),
+        ("signed by", f"{row.signer.short}, {when_text(row.signed, time.time())}"),
         ("expires", "never" if row.expires is None else when_text(row.expires, time.time())),
         ("size", f"{bytes_text(row.pack_size)}, {row.files} files"),
         ("bytes", row.bytes),
         *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
         *proof_facts(row.proof),
-        ("trusted", f"key {row.signer} is trusted here for {where}"),
+        ("trusted", f"{row.signer.short} is trusted here for {where}"),
     ]
     if row.delegated_by:
         facts.append(("named by", f"the trust metadata of {row.delegated_by}"))
@@ -186,7 +187,7 @@ def _verification(
         target=str(statement.target),
         entry=manifest.entry,
         revision=verified.revision,
-        signer=verified.signer.keyid,
+        signer=verified.signer,
         trusted_for=statement.namespace if trust is None else trust.namespace or "*",
         signed=statement.sequence // 1000,
         pack_size=manifest.pack.size,

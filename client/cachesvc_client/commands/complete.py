@@ -1,0 +1,128 @@
+"""Owns what a shell may complete a command line with: commands, options, values, and names of the registry.
+
+It runs while a user waits for the tab key, so it says nothing of what fails, and asks the registry for a
+second at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from ..wire.errors import CacheSvcError
+
+SECONDS = 1.0
+"""How long completion waits for the registry."""
+
+
+def complete(parser: argparse.ArgumentParser, words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
+    """Return what may stand in the place of ``incomplete``, each with its help.
+
+    ``words``: those before it.
+    """
+    if "--" in words:  # the rest is another program's command line
+        return []
+    values: list[str] = []
+    for place, word in enumerate(words):
+        inner = _commands(parser)
+        if word in inner:
+            parser, values = inner[word], []
+        elif not word.startswith("-") and not (place and _takes_value(parser, words[place - 1])):
+            values.append(word)
+    return [pair for pair in _choices(parser, words, values, incomplete) if pair[0].startswith(incomplete)]
+
+
+def _choices(
+    parser: argparse.ArgumentParser, words: Sequence[str], values: Sequence[str], incomplete: str
+) -> list[tuple[str, str]]:
+    positional = [action for action in parser._actions if not action.option_strings]
+    many = bool(positional) and positional[-1].nargs in ("*", "+")
+    if len(values) > len(positional) and not many:  # of the program that `run` starts
+        return []
+    option = _takes_value(parser, words[-1]) if words else None
+    if option is not None:
+        return _values(option)
+    if incomplete.startswith("-"):
+        return [
+            (name, _help(action))
+            for action in parser._actions
+            for name in action.option_strings
+            if len(name) > 2
+        ]
+    if inner := _commands(parser):
+        return [(name, command.description or "") for name, command in inner.items()]
+    if not positional or (len(values) == len(positional) and not many):
+        return []
+    return _values(positional[min(len(values), len(positional) - 1)])
+
+
+def _values(action: argparse.Action) -> list[tuple[str, str]]:
+    if action.choices:
+        return [(str(choice), "") for choice in action.choices]
+    if getattr(action.type, "__name__", "") == "name_argument" or "NAME" in str(action.metavar or ""):
+        return [(name, "") for name in registry_names()]
+    return []
+
+
+def _takes_value(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
+    action = parser._option_string_actions.get(word)
+    return action if action is not None and action.nargs != 0 else None
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help for choice in action._choices_actions}
+            for name, command in action.choices.items():
+                command.description = helps.get(name)
+            return dict(action.choices)
+    return {}
+
+
+def _help(action: argparse.Action) -> str:
+    return "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
+
+
+def registry_names() -> list[str]:
+    """Return the names that the token may read, as ``namespace/name``; none where that takes too long or
+    fails."""
+    return within(_names)
+
+
+def within(ask: Callable[[], Iterable[str]]) -> list[str]:
+    """Return what ``ask`` returns, or nothing if it fails or takes longer than ``SECONDS``."""
+    answer: list[str] = []
+
+    def run() -> None:
+        try:
+            answer.extend(ask())
+        except (CacheSvcError, OSError, ValueError):
+            answer.clear()
+
+    # No timeout of a request bounds all of them together.
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return [] if thread.is_alive() else answer
+
+
+def _names() -> list[str]:
+    from ..config import Config
+    from ..http.registry import Remote
+    from ..wire.admin import NamespaceRecord
+    from ..wire.protocol import NameSummary
+
+    config = Config.read()
+    if config.url is None:
+        return []
+    with Remote(config.url, config.token, timeout=SECONDS, connect_timeout=SECONDS, retries=0) as remote:
+        who = remote.whoami()
+        spaces: list[str] = [who.namespace]
+        if who.namespace == "*":
+            spaces = [row.namespace for row in remote.rows("/v1/namespaces", NamespaceRecord)]
+        return [
+            f"{space}/{row.name}"
+            for space in spaces
+            for row in remote.rows(f"/v1/namespaces/{space}/names", NameSummary)
+        ]
