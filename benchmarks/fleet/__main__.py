@@ -2,8 +2,9 @@
 
 Two columns: *embedded* (one registry over SQLite and a folder), *production* (three replicas over PostgreSQL,
 Redis and Ceph's S3, all started here on loopback). The starters run the client's own code in threads of a few
-processes; their compile is a sleep. Exit status 1 if a start ended later than its deadline, or more compiled than
-one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients 50 --quick``: a look).
+processes; their compile is a sleep. Exit status 1 if a start ended later than its deadline, or more compiled
+than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients 50 --quick``: a
+look).
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def main() -> int:
 
 
 def missed(scenario: Scenario, row: dict[str, Any]) -> list[str]:
-    """Return which promises a row breaks. Only where the registry answers, nothing but the holder compiles."""
+    """Return which promises a row breaks. Only where the registry answers, nothing but the holder
+    compiles."""
     broken = []
     if row["late"]:
         broken.append("a start ended later than its deadline")
@@ -86,12 +88,16 @@ def _measured(report: dict[str, Any]) -> list[tuple[Scenario, dict[str, Any]]]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--clients", type=int, default=1000, help="starters, at least 2; default: 1000")
     parser.add_argument("--quick", action="store_true", help="short compiles, small packs, three scenarios")
     both = ("embedded", "production")
     parser.add_argument("--columns", nargs="+", choices=both, default=both, help="default: both")
-    parser.add_argument("--scenarios", nargs="+", choices=[one.name for one in SCENARIOS], help="default: all")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=[one.name for one in SCENARIOS], help="default: all"
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "fleet.json")
     options = parser.parse_args()
     if not 2 <= options.clients <= 20_000:

@@ -1,5 +1,5 @@
-"""Relay TCP to a registry's replicas, and delay, hold or break the connections: the network between a fleet and
-its registry."""
+"""Relay TCP to a registry's replicas, and delay, hold or break the connections: the network between a fleet
+and its registry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CHUNK = 1 << 16
 class Relay:
     """Passes each connection on to one of ``targets``, in turn, and to the next one where one refuses.
 
-    ``delay``: seconds that each piece takes in each direction. ``holds``: nothing is passed on any more, as in a
-    partition; connections stay open and no side learns of it. Both may change at any time.
+    ``delay``: seconds that each piece takes in each direction. ``holds``: nothing is passed on any more, as
+    in a partition; connections stay open and no side learns of it. Both may change at any time.
     """
 
     def __init__(self, *targets: str) -> None:
@@ -47,7 +47,7 @@ class Relay:
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._relay, "127.0.0.1", 0, backlog=2048)
-        self.url = "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
         await server.serve_forever()
 
@@ -57,7 +57,10 @@ class Relay:
             writer.transport.abort()
             return
         there, back = ends
-        ways = [asyncio.ensure_future(self._pass(reader, back)), asyncio.ensure_future(self._pass(there, writer))]
+        ways = [
+            asyncio.ensure_future(self._pass(reader, back)),
+            asyncio.ensure_future(self._pass(there, writer)),
+        ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
             way.cancel()

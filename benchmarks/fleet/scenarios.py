@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -29,8 +30,8 @@ SLOW_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Scenario:
-    """Describes one scenario. ``warm``: the revision is there before. ``kill_holder``: the process that compiles
-    is killed. ``fault``: one of `FAULTS`, in the middle of a compile, or of the warm starts."""
+    """Describes one scenario. ``warm``: the revision is there before. ``kill_holder``: the process that
+    compiles is killed. ``fault``: one of `FAULTS`, in the middle of a compile, or of the warm starts."""
 
     name: str
     warm: bool = False
@@ -142,6 +143,7 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
         compiles = sum(fleet.compiles for fleet in fleets)
         return {
             "scenario": scenario.name,
+            "load": round(os.getloadavg()[0], 1),
             "seconds": round(seconds, 1),
             **summary(starts, compiles, size),
             "registry_cpu_s": round(cpu, 1),
@@ -152,8 +154,8 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
 def summary(starts: Sequence[dict[str, Any]], compiles: int, size: Size) -> dict[str, Any]:
     """Return what the starts of a scenario have in common.
 
-    ``wait_*``: seconds until a start had its artifacts or began to compile. ``late``: starts whose wait was longer
-    than the deadline, by more than a second.
+    ``wait_*``: seconds until a start had its artifacts or began to compile. ``late``: starts whose wait was
+    longer than the deadline, by more than a second.
     """
     waits = sorted(start["waited"] for start in starts)
     texts = Counter(_without_address(text) for start in starts for text in start["errors"])
@@ -169,7 +171,9 @@ def summary(starts: Sequence[dict[str, Any]], compiles: int, size: Size) -> dict
         "late": sum(wait > size.deadline + 1 for wait in waits),
         "MiB": round(sum(start["bytes"] for start in starts) / (1 << 20), 1),
         "reports": dict(Counter(start["report"] for start in starts if start["report"])),
-        "why": dict(Counter(_without_address(start["why"]) for start in starts if start["why"]).most_common(3)),
+        "why": dict(
+            Counter(_without_address(start["why"]) for start in starts if start["why"]).most_common(3)
+        ),
         "said": dict(texts.most_common(3)),
     }
 

@@ -1,7 +1,7 @@
 """Start as a service does, up to its first compile, with the client's own code and without torch.
 
-A starter resolves its name, claims what nothing fits, waits, downloads, verifies, and reports. Only the compile
-is a sleep, and the published pack holds random bytes.
+A starter resolves its name, claims what nothing fits, waits, downloads, verifies, and reports. Only the
+compile is a sleep, and the published pack holds random bytes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ REPORT_SECONDS = 5.0
 class Plan:
     """Says what the starters of a process do.
 
-    ``urls``: addresses of the registry; a starter uses one of them. ``clients``: how many starters. ``deadline``
-    and ``compile_seconds``: seconds. ``pack_bytes``: size of what a starter publishes. ``fingerprint``: the
-    environment of all starters. ``folder``: where each starter has a node store of its own.
+    ``urls``: addresses of the registry; a starter uses one of them. ``clients``: how many starters.
+    ``deadline`` and ``compile_seconds``: seconds. ``pack_bytes``: size of what a starter publishes.
+    ``fingerprint``: the environment of all starters. ``folder``: where each starter has a node store of its
+    own.
     """
 
     urls: tuple[str, ...]

@@ -53,8 +53,8 @@ class RequestCounts:
 
 
 def leave_count(request: Request) -> None:
-    """Ends the count of a request that goes on to wait: it costs nothing meanwhile, and a fleet that waits with one
-    token must be able to publish with it."""
+    """Ends the count of a request that goes on to wait: it costs nothing meanwhile, and a fleet that waits
+    with one token must be able to publish with it."""
     leave: Callable[[], None] = getattr(request.state, "leave", _count_left)
     request.state.leave = _count_left
     leave()

@@ -26,8 +26,8 @@ from .context import Registry
 RATE_SECONDS = 5
 """Seconds over which the reports of a token are counted."""
 RATE = 2000
-"""Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet of 1,000 that starts at
-once."""
+"""Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet of 1,000 that starts
+at once."""
 MAX_REPORTS = 64
 """Reports that one transaction counts, at most: a writer that waits for it waits for about 0.1 s."""
 MAX_SPENT_SECONDS = 86_400.0
@@ -60,14 +60,16 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
 
 
 def report_each(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAnswer | Exception]:
-    """Counts the starts of several reports in one transaction; returns for each what :func:`report` returns or
-    raises.
+    """Counts the starts of several reports in one transaction; returns for each what :func:`report` returns
+    or raises.
 
-    A transaction is written through to the disk, which takes longer than to count. Reports that fail together are
-    counted one by one, so that none fails for another one's sake.
+    A transaction is written through to the disk, which takes longer than to count. Reports that fail together
+    are counted one by one, so that none fails for another one's sake.
     """
     errors = [_rate_error(registry, each.token) for each in sent]
-    answers = iter(_count_together(registry, [each for each, error in zip(sent, errors, strict=True) if not error]))
+    answers = iter(
+        _count_together(registry, [each for each, error in zip(sent, errors, strict=True) if not error])
+    )
     return [error or next(answers) for error in errors]
 
 

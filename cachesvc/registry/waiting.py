@@ -26,8 +26,8 @@ POLL_SECONDS = 1.0
 WAITERS = 4000
 """Requests of one process that may wait; further ones are answered at once, and their clients ask again."""
 WAITERS_PER_TOKEN = 2000
-"""Requests of one token that may wait: a fleet that starts at once has one token. Those that were answered at once
-asked 500 times a second, which cost more than all the other work of such a start."""
+"""Requests of one token that may wait: a fleet that starts at once has one token. Those that were answered at
+once asked 500 times a second, which cost more than all the other work of such a start."""
 
 _log = logging.getLogger("cachesvc.claims")
 
@@ -60,8 +60,9 @@ class Waiting:
         """Takes a claim by `claims.take`; while another holds it, again at each change, for at most
         ``request.wait`` seconds.
 
-        ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``on_wait``: called
-        before the request waits. ``published`` takes nothing: all who waited look for the revision, and none waits for the others.
+        ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``on_wait``:
+        called before the request waits. ``published`` takes nothing: all who waited look for the revision,
+        and none waits for the others.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + request.wait

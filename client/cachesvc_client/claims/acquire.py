@@ -107,8 +107,8 @@ def acquire_or_wait(
 
 
 def _pause(number: int, patience: Callable[[], float]) -> None:
-    """Sleeps before the next request, the longer the more pauses there were. Processes that began at one moment do
-    not come back at one moment."""
+    """Sleeps before the next request, the longer the more pauses there were. Processes that began at one
+    moment do not come back at one moment."""
     longest = _PAUSE_SECONDS * min(number, _LONGEST_PAUSE)
     time.sleep(min(longest * random.uniform(0.5, 1.0), max(0.0, patience())))
 
