@@ -185,13 +185,14 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Is a running registry: its address, the variables of its users, its process."""
+    """Is a running registry: its address, the variables of its users, its process. Token and keys are empty
+    for a further replica over an index that another one made: only the first start tells them."""
 
     url: str
-    token: str
-    trust: str
-    signing_key: str
-    pid: int
+    token: str = ""
+    trust: str = ""
+    signing_key: str = ""
+    pid: int = 0
 
     @property
     def service(self) -> dict[str, str]:

@@ -52,6 +52,18 @@ class RequestCounts:
         return leave
 
 
+def leave_count(request: Request) -> None:
+    """Ends the count of a request that goes on to wait: it costs nothing meanwhile, and a fleet that waits
+    with one token must be able to publish with it."""
+    leave: Callable[[], None] = getattr(request.state, "leave", _count_left)
+    request.state.leave = _count_left
+    leave()
+
+
+def _count_left() -> None:
+    """Ends nothing: the request is not counted any more."""
+
+
 class TokenRoute(APIRoute):
     """A route that reads a body only after it knows the token, and no body over the endpoint's limit."""
 

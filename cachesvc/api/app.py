@@ -12,7 +12,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.registry import answers, gc
+from cachesvc.registry import answers, gc, reports
 from cachesvc.registry.context import Registry
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
@@ -62,7 +62,11 @@ def create_app(
         app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
-        with app.state.resolves.running(read_routes.RESOLVES), app.state.long_resolves.running(1):
+        with (
+            app.state.resolves.running(read_routes.RESOLVES),
+            app.state.long_resolves.running(1),
+            app.state.reports.running(1),
+        ):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
                 group.start_soon(deliver_events, registry)
@@ -86,6 +90,7 @@ def create_app(
     app.state.waiting = waiting
     app.state.resolves = Batches(partial(answers.answer_each, registry))
     app.state.long_resolves = Batches(partial(answers.answer_each, registry))
+    app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

@@ -34,8 +34,9 @@ class Batches(Generic[Q, A]):
     Who asks is served in turn, so that many questions of one asker do not stall another's.
     """
 
-    def __init__(self, answer: Answer[Q, A]) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer[Q, A], most: int = MAX_BATCH) -> None:
+        """``most``: questions of one batch."""
+        self._answer, self._most = answer, most
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[_Question[Q, A]]] = {}
         self._tickets: SimpleQueue[bool] = SimpleQueue()  # true for each question, false to end a thread
@@ -82,7 +83,7 @@ class Batches(Generic[Q, A]):
         ticket = self._tickets.get()
         while ticket:
             taken.append(self._next_question())
-            if len(taken) == MAX_BATCH:
+            if len(taken) == self._most:
                 break
             try:
                 ticket = self._tickets.get_nowait()

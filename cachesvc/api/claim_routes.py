@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
@@ -9,7 +11,7 @@ from cachesvc.registry import claims
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, TheRegistry, TheToken, TokenRoute, leave_count
 from .edge import Json
 from .metrics import TheMetrics
 from .openapi import errors
@@ -27,7 +29,7 @@ router = APIRouter(
 async def post_claim(token: TheToken, metrics: TheMetrics, request: Request, body: ClaimRequest) -> Json:
     """Takes the claim, or says who has it: at once, or when that changes within `wait` seconds."""
     waiting: Waiting = request.app.state.waiting
-    answer = await waiting.claim(token, body, request.is_disconnected)
+    answer = await waiting.claim(token, body, request.is_disconnected, partial(leave_count, request))
     metrics.claimed(answer.state)
     return Json(answer)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,6 +77,9 @@ class Index:
             # A read needs no transaction around its statements, so none is begun and ended.
             self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writing = engine.execution_options(cachesvc_write=True)
+        self._turn: AbstractContextManager[object] = nullcontext()
+        if engine.dialect.name == "sqlite":
+            self._turn = _WriterTurn()
         self._single = self._reading if engine.dialect.name == "postgresql" else self._writing
 
     @contextmanager
@@ -113,14 +117,14 @@ class Index:
     @contextmanager
     def write(self) -> Iterator[Unit]:
         """Runs one transaction, which is durable when the block ends."""
-        with _writing(self._writing) as unit:
+        with self._turn, _writing(self._writing) as unit:
             yield unit
 
     @contextmanager
     def write_once(self) -> Iterator[Unit]:
         """Runs one statement as :meth:`write` does, without a transaction around it: on PostgreSQL one round
         trip instead of three."""
-        with _writing(self._single) as unit:
+        with self._turn, _writing(self._single) as unit:
             yield unit
 
     def check(self) -> None:
@@ -138,6 +142,28 @@ class Index:
     def close(self) -> None:
         """Closes all connections."""
         self._reading.dispose()
+
+
+WRITER_SECONDS = 10.0
+"""Seconds that a transaction waits for the other writers of this process, as long as for those of others."""
+
+
+class _WriterTurn:
+    """Lets the writers of this process go one after the other, before each takes a connection.
+
+    SQLite has one writer. Those that waited for it in SQLite held all connections of the pool, and who only
+    read got none; they also slept between two tries while nobody wrote.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=WRITER_SECONDS):
+            raise Unavailable("the index is locked: other writers take too long", "try again")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class _SessionWithin(Session):

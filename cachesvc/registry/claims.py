@@ -45,6 +45,12 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
     subject, seconds = request.subject, registry.limits.claim_seconds
     demand(token, Action.write, subject.namespace, subject.lane)
     key = subject.key
+    with registry.index.read() as unit:  # of a fleet, one takes the claim: the others need no transaction
+        current = unit.claims.get(key)
+    if current is not None and current[0].holder != request.holder:
+        state = standing(*current, request.seen)
+        if state != "free":
+            return _answer(state, *current)
     with registry.index.write() as unit:
         for _ in range(_TRIES):
             arguments = (subject, request.holder, request.who, token.token, seconds, request.seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
@@ -14,7 +14,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
@@ -27,14 +27,25 @@ from .context import Registry
 
 RATE_SECONDS = 5
 """Seconds over which the reports of a token are counted."""
-RATE = 500
-"""Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet that ends at once."""
+RATE = 2000
+"""Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet of 1,000 that starts
+at once."""
+MAX_REPORTS = 64
+"""Reports that one transaction counts, at most: a writer that waits for it waits for about 0.1 s."""
 MAX_SPENT_SECONDS = 86_400.0
 """Seconds that one start spends on compiling, at most: of a report that states more, this is counted."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors by which people recognise an environment."""
 
 _log = logging.getLogger("cachesvc.reports")
+
+
+@dataclass(frozen=True, slots=True)
+class SentReport:
+    """A report, and the token that sent it."""
+
+    token: Token
+    request: ReportRequest
 
 
 def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAnswer:
@@ -44,35 +55,81 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
     without the role *report*, ``InvalidRequest`` for an environment that the revision does not fit (it cannot
     have been installed there), ``TooMany``.
     """
-    _limit_rate(registry, token)
-    earlier = _earlier(request)
-    withheld: list[Digest] = []
-    starts: dict[Namespace, list[Start]] = {}
-    moved = False
-    with registry.index.write() as unit:
-        subjects = unit.usefulness.subjects([row.revision for row in request.revisions])
-        for row in request.revisions:
-            _check(token, request, row, subjects.get(row.revision))
-        # In one order, so that two reports of the same revisions do not wait for each other in a circle.
-        for row in sorted(request.revisions, key=lambda row: row.revision):
-            subject = subjects[row.revision]
-            where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
-            start = _start(request, row, subject, where, earlier.get(row.revision), registry.now)
-            unit.usefulness.add(start)
-            starts.setdefault(subject.namespace, []).append(start)
-            unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
-            host = InertHost(token.token, request.node)
-            now_withheld, changed = _apply_outcome(
-                registry, unit, token, subject, host, row, where, request.why
-            )
-            moved = moved or changed
-            if now_withheld:
-                withheld.append(row.revision)
-        _count_by_day(unit, request, starts)
-    if moved:
-        for namespace in starts:
-            forget_answers(registry, namespace)
-    return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
+    [answer] = report_each(registry, [SentReport(token, request)])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def report_each(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAnswer | Exception]:
+    """Counts the starts of several reports in one transaction; returns for each what :func:`report` returns
+    or raises.
+
+    A transaction is written through to the disk, which takes longer than to count. Reports that fail together
+    are counted one by one, so that none fails for another one's sake.
+    """
+    errors = [_rate_error(registry, each.token) for each in sent]
+    answers = iter(
+        _count_together(registry, [each for each, error in zip(sent, errors, strict=True) if not error])
+    )
+    return [error or next(answers) for error in errors]
+
+
+def _count_together(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAnswer | Exception]:
+    answers: list[ReportAnswer | Exception] = [
+        ReportAnswer(len(each.request.revisions), replaces=True) for each in sent
+    ]
+    moved: set[Namespace] = set()
+    try:
+        with registry.index.write() as unit:
+            _count_each(registry, unit, sent, answers, moved)
+    except Exception as error:  # noqa: BLE001 - the callers get it
+        if len(sent) == 1:
+            return [error]
+        return [answer for each in sent for answer in _count_together(registry, [each])]
+    for namespace in moved:
+        forget_answers(registry, namespace)
+    return answers
+
+
+def _count_each(
+    registry: Registry,
+    unit: Unit,
+    sent: Sequence[SentReport],
+    answers: list[ReportAnswer | Exception],
+    moved: set[Namespace],
+) -> None:
+    """Counts within a transaction; sets the answers of those that are refused and of those whose revision is
+    withheld, and adds to ``moved`` the namespaces whose offers change."""
+    named = {row.revision for each in sent for row in each.request.revisions}
+    subjects = unit.usefulness.subjects(sorted(named))
+    rows: list[tuple[int, RevisionReport]] = []
+    for number, each in enumerate(sent):
+        try:
+            for row in each.request.revisions:
+                _check(each.token, each.request, row, subjects.get(row.revision))
+        except CacheSvcError as error:
+            answers[number] = error
+        else:
+            rows += [(number, row) for row in each.request.revisions]
+    earlier = [_earlier(each.request) for each in sent]
+    starts: list[tuple[Namespace, int, Start]] = []
+    # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
+    for number, row in sorted(rows, key=lambda one: one[1].revision):
+        token, request, subject = sent[number].token, sent[number].request, subjects[row.revision]
+        where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
+        start = _start(request, row, subject, where, earlier[number].get(row.revision), registry.now)
+        unit.usefulness.add(start)
+        starts.append((subject.namespace, number, start))
+        unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
+        host = InertHost(token.token, request.node)
+        now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where, request.why)
+        if changed:
+            moved.add(subject.namespace)
+        answer = answers[number]
+        if now_withheld and isinstance(answer, ReportAnswer):
+            answers[number] = replace(answer, quarantined=(*answer.quarantined, row.revision))
+    _count_by_day(unit, sent, starts)
 
 
 def _start(
@@ -96,14 +153,19 @@ def _start(
     )
 
 
-def _count_by_day(unit: Unit, request: ReportRequest, starts: Mapping[Namespace, Sequence[Start]]) -> None:
+def _count_by_day(
+    unit: Unit, sent: Sequence[SentReport], starts: Sequence[tuple[Namespace, int, Start]]
+) -> None:
     """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
     reports of a namespace change the same row, and wait for each other until the transaction ends."""
-    for namespace, of_namespace in sorted(starts.items()):
-        for where in sorted({start.environment for start in of_namespace}):
-            unit.environments.add(namespace, where, request.fingerprint, of_namespace[0].now)
-    for namespace, of_namespace in sorted(starts.items()):
-        unit.days.add(namespace, of_namespace)
+    places = {(namespace, start.environment): (number, start.now) for namespace, number, start in starts}
+    for (namespace, where), (number, now) in sorted(places.items()):
+        unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
+    by_request: dict[tuple[Namespace, int], list[Start]] = {}
+    for namespace, number, start in starts:
+        by_request.setdefault((namespace, number), []).append(start)
+    for (namespace, _), of_request in sorted(by_request.items(), key=lambda item: item[0]):
+        unit.days.add(namespace, of_request)
 
 
 def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:
@@ -154,14 +216,15 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
     forget_answers(registry, subject.namespace)
 
 
-def _limit_rate(registry: Registry, token: Token) -> None:
+def _rate_error(registry: Registry, token: Token) -> TooMany | None:
+    """Counts a report of a token; returns the error if there are too many."""
     span = int(registry.clock()) // RATE_SECONDS
     key = f"reports/{token.token}/{span}"
-    if registry.memory.count(key, RATE_SECONDS) > RATE:
-        raise TooMany(
-            f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s",
-            "they are counted best effort",
-        )
+    if registry.memory.count(key, RATE_SECONDS) <= RATE:
+        return None
+    return TooMany(
+        f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s", "they are counted best effort"
+    )
 
 
 def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: Reported | None) -> None:

@@ -25,8 +25,9 @@ POLL_SECONDS = 1.0
 """Seconds between two looks into the index."""
 WAITERS = 4000
 """Requests of one process that may wait; further ones are answered at once, and their clients ask again."""
-WAITERS_PER_TOKEN = 500
-"""Requests of one token that may wait; fewer than it may have under way, so that it can do other work too."""
+WAITERS_PER_TOKEN = 2000
+"""Requests of one token that may wait: a fleet that starts at once has one token. Those that were answered at
+once asked 500 times a second, which cost more than all the other work of such a start."""
 
 _log = logging.getLogger("cachesvc.claims")
 
@@ -50,13 +51,18 @@ class Waiting:
         return sum(self._tokens.values())
 
     async def claim(
-        self, token: Token, request: ClaimRequest, disconnected: Callable[[], Awaitable[bool]]
+        self,
+        token: Token,
+        request: ClaimRequest,
+        disconnected: Callable[[], Awaitable[bool]],
+        on_wait: Callable[[], None] = lambda: None,
     ) -> ClaimAnswer:
         """Takes a claim by `claims.take`; while another holds it, again at each change, for at most
         ``request.wait`` seconds.
 
-        ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``published``
-        takes nothing: all who waited look for the revision, and none waits for the others.
+        ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``on_wait``:
+        called before the request waits. ``published`` takes nothing: all who waited look for the revision,
+        and none waits for the others.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + request.wait
@@ -65,6 +71,7 @@ class Waiting:
                 answer = await asyncio.to_thread(claims.take, self._registry, token, request)
                 if answer.state != "held" or waiter is None or self._closed:
                     return answer
+                on_wait()
                 event, fence = await waiter.next_event(until - loop.time())
                 if event == "published" and fence != request.seen:
                     return ClaimAnswer("published", answer.key, fence)

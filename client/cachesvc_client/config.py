@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from .bundle.seal import SigningKey, TrustedKey
-from .environment.variables import Mode, parse_mode, parse_switch
+from .environment.variables import Mode, WaitPolicy, parse_mode, parse_switch, parse_wait
 from .http.origin import Network, parse_networks, without_secrets
 from .wire.codec import build, canonical, parse_json
 from .wire.durations import MAX_OFFLINE_SECONDS, parse_duration
@@ -71,6 +71,7 @@ class Config:
     ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
     instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
     of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
+    ``wait``: ``compile`` takes no claim, and waits for no other process that compiles.
     """
 
     url: str | None = None
@@ -80,6 +81,7 @@ class Config:
     tag_fallback: tuple[Tag, ...] = ()
     lane: Lane | None = None
     mode: Mode = "read"
+    wait: WaitPolicy = "wait"
     publish_after: float = DEFAULT_PUBLISH_AFTER
     deadline: float = DEFAULT_DEADLINE
     strict: bool = False
@@ -125,6 +127,7 @@ class Config:
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
             lane=_variable(environ, "CACHESVC_LANE", Lane, None),
             mode=_variable(environ, "CACHESVC_MODE", parse_mode, "read"),
+            wait=_variable(environ, "CACHESVC_WAIT", parse_wait, "wait"),
             publish_after=_variable(environ, "CACHESVC_PUBLISH_AFTER", _seconds, DEFAULT_PUBLISH_AFTER),
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
             strict=_variable(environ, "CACHESVC_STRICT", parse_switch, False),

@@ -116,6 +116,13 @@ def test_a_waiting_client_learns_the_holder_until_its_patience_is_over() -> None
     assert script.waits == [5, 5]
 
 
+def test_a_client_that_the_registry_does_not_let_wait_asks_less_and_less_often() -> None:
+    """Of a fleet of 1,000 each asked once a second, and the registry did nothing else."""
+    begin, script = time.monotonic(), Script(HELD)
+    acquire_from(script, patience=lambda: begin + 1.0 - time.monotonic())
+    assert 4 <= len(script.waits) <= 14, "20 with pauses of one length"
+
+
 def test_a_claim_is_released_as_done_if_its_lookup_finds_the_entry() -> None:
     script = Script(YOURS)
     outcome = acquire_from(script, lambda: "it")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from tests.services.process import free_port
 from tests.services.redis import redis_server
+from tests.services.relay import relay
 
 from .harness import PROGRAMS, environment
 from .registries import Served, prepare, serve
@@ -249,6 +250,21 @@ def test_services_do_not_wait_for_a_registry_that_ends_meanwhile(tmp_path: Path)
         answer = second.answer()
         assert not answer["holds"] and answer["waited"] < 10
         assert first.does("publish")["error"] == "unavailable"
+
+
+def test_services_go_on_waiting_through_an_outage_of_seconds(served: Served, tmp_path: Path) -> None:
+    """A registry that is started again has the claims of before; without this the whole fleet compiled."""
+    with relay(served.address) as between, Fleet(replace(served, url=between.url), tmp_path) as fleet:
+        first, second = fleet.start(2)
+        assert first.does("compile")["holds"]
+        second.say("compile")
+        time.sleep(1)
+        between.close()
+        time.sleep(2)
+        between.open()
+        published = first.does("publish")
+        answer = second.answer()
+        assert (answer["holds"], answer["installed"]) == (False, [published["revision"]])
 
 
 @pytest.mark.services

@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from cachesvc.index import engine
+from cachesvc.index import engine, unit
 from cachesvc.index.engine import (
     filesystem_type,
     open_postgresql,
@@ -59,6 +59,53 @@ def test_sqlite_is_durable_and_can_be_opened_again(tmp_path: Path) -> None:
     with again.read() as unit:
         assert [facts.key for facts in unit.objects.loose(10, 5)] == ["packs/a"]
     again.close()
+
+
+def test_writers_that_wait_leave_connections_to_readers(tmp_path: Path) -> None:
+    """Each waiting writer held a connection, and a fleet that reported at once stopped all who read."""
+    opened = open_sqlite(tmp_path / "index.sqlite3")
+
+    def write(number: int) -> None:
+        with opened.write() as writing:
+            writing.objects.add(f"packs/{number}", 1)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(2 * engine.CONNECTIONS)]
+    with opened.write():
+        for writer in writers:
+            writer.start()
+        while sum(writer.is_alive() for writer in writers) < len(writers):
+            pass
+        assert opened.connections()["used"] == 1, "the one that writes"
+        with opened.read() as reader:
+            assert reader.objects.loose(10, 5) == []
+    for writer in writers:
+        writer.join(20)
+    with opened.read() as reader:
+        assert len(reader.objects.loose(10, 100)) == len(writers)
+    opened.close()
+
+
+def test_a_writer_waits_for_another_one_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unit, "WRITER_SECONDS", 0.1)
+    opened, errors = open_sqlite(tmp_path / "index.sqlite3"), []
+
+    def write() -> None:
+        try:
+            with opened.write():
+                pass
+        except Unavailable as error:
+            errors.append(str(error))
+
+    with opened.write():
+        writer = threading.Thread(target=write)
+        writer.start()
+        writer.join(5)
+    assert errors == ["the index is locked: other writers take too long (try again)"]
+    write()
+    assert len(errors) == 1
+    opened.close()
 
 
 @pytest.mark.parametrize("schema", ["g2-0001", "g2-9999", "0000", "somebody-elses"])

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from registry_inside import ROOT, START, Clock, Column, Inside, inside
+from registry_inside import ROOT, START, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Api, Publication, Server, make, ok, refused
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import claims, gc
+from cachesvc.registry import claims, gc, tokens
 from cachesvc.registry import publish as publishing
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.claims import (
@@ -33,7 +33,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Forbidden, TooMany
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.partitions import known_partition
-from cachesvc_client.wire.protocol import CommitRequest
+from cachesvc_client.wire.protocol import CommitRequest, TokenRequest
 from tests.services.ceph import Gateway
 from tests.services.process import free_port
 from tests.services.redis import redis_server
@@ -279,6 +279,37 @@ def test_many_waiting_clients_stop_nobody_from_working(server: Server, api: Api,
         thread.join(30)
     assert [answer["state"] for answer in answers] == ["published"] * number
     assert _waiters(api) == 0
+
+
+def test_a_fleet_waits_with_one_token_and_publishes_with_it(tmp_path: Path) -> None:
+    """More wait than may have a request under way; those that were not let wait asked once a second."""
+    number, of = 12, name()
+    with inside(tmp_path, KEY, Clock()) as reg, serving(reg.registry, token_requests=4) as url:
+        secret = tokens.create_token(reg.registry, ROOT, TokenRequest("fleet", "write", "team")).secret
+        http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+        mine = ok(http.post("/v1/claims", json=body(of)))
+
+        def wait(index: int) -> str:
+            own = {**body(of, wait=20), "holder": f"{index:032x}"}
+            return str(ok(http.post("/v1/claims", json=own))["state"])
+
+        with ThreadPoolExecutor(number) as pool:
+            states = []
+            for index in range(number):
+                states.append(pool.submit(wait, index))
+                time.sleep(0.05)
+            ok(http.get("/v1/whoami"))
+            ok(http.post("/v1/claims/release", json={"claim": ref(mine), "done": True}))
+            assert [state.result(20) for state in states] == ["published"] * number
+
+
+def test_who_asks_for_a_claim_of_another_waits_for_no_writer(reg: Inside) -> None:
+    """Of a fleet of 1,000 each took a transaction to learn that another one compiles."""
+    subject = ClaimSubject(Namespace("team"), ShortName(name()), known_partition(FINGERPRINT))
+    assert claims.take(reg.registry, ROOT, ClaimRequest(subject, "a" * 32)).state == "yours"
+    with reg.registry.index.write(), ThreadPoolExecutor(1) as pool:
+        other = pool.submit(claims.take, reg.registry, ROOT, ClaimRequest(subject, "b" * 32))
+        assert other.result(5).state == "held"
 
 
 def _waiters(api: Api) -> int:

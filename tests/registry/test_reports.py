@@ -350,6 +350,54 @@ def test_the_rate_of_reports_is_bounded_for_each_token(reg: Inside, monkeypatch:
     reports.report(reg.registry, token("t-1"), request(publication.revision))
 
 
+def test_reports_that_arrive_together_are_counted_in_one_transaction_and_refused_each_for_itself(
+    reg: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each transaction waits for the disk: one for each report was 12 s of a registry for a fleet of
+    1,000."""
+    one, two = make(reg.key, name="one"), make(reg.key, name="two", content=b"other")
+    for publication in (one, two):
+        reg.publish(publication)
+    transactions, write = [], reg.registry.index.write
+    monkeypatch.setattr(reg.registry.index, "write", lambda: transactions.append(1) or write())
+    asked = [
+        request(revision, "hit", host=number)
+        for number, revision in enumerate([two.revision, one.revision, f"sha256:{'0' * 64}", two.revision])
+    ]
+    answers = reports.report_each(
+        reg.registry, [reports.SentReport(token(f"t-{number}"), each) for number, each in enumerate(asked)]
+    )
+    assert [getattr(answer, "counted", answer.__class__) for answer in answers] == [1, 1, NotFound, 1]
+    assert len(transactions) == 1
+    with reg.registry.index.read() as unit:
+        session = unit.usefulness._session
+        rows = session.connection().exec_driver_sql("SELECT revision, hit FROM usefulness")
+        assert dict(map(tuple, rows)) == {one.revision: 1, two.revision: 2}
+
+
+def test_a_report_that_breaks_the_transaction_of_others_fails_alone(
+    reg: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publication = make(reg.key)
+    reg.publish(publication)
+    facts = reports._facts
+
+    def break_one(sent: ReportRequest) -> dict[str, str]:
+        if sent.node == node(1):
+            raise RuntimeError("a defect")
+        return facts(sent)
+
+    monkeypatch.setattr(reports, "_facts", break_one)
+    answers = reports.report_each(
+        reg.registry,
+        [
+            reports.SentReport(token("t"), request(publication.revision, "hit", host=number))
+            for number in range(3)
+        ],
+    )
+    assert [getattr(answer, "counted", answer.__class__) for answer in answers] == [1, RuntimeError, 1]
+
+
 def test_the_number_of_stored_environments_and_hosts_is_bounded(reg: Inside) -> None:
     publication = make(reg.key)
     reg.publish(publication)

@@ -38,7 +38,7 @@ sys.stdin.read()
 """
 
 
-def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]:
+def start(registry: Registry, place: Path, **more: str) -> tuple[subprocess.Popen[str], dict]:
     """Start a process that may publish. Return it with its answer after its first compile began."""
     place.mkdir()
     variables = {
@@ -51,7 +51,7 @@ def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]
     }
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
-        env={**clean_environment(place), **variables},
+        env={**clean_environment(place), **variables, **more},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -79,3 +79,19 @@ def test_a_session_stays_ready_while_it_waits_for_another_process(registry: Regi
     assert holder["claims"] == 1, "otherwise no process waits"
     assert waiter["claims"] == 0 and waiter["waited"] > 1, "otherwise the test saw no second attempt"
     assert holder["ready"] and waiter["ready"]
+
+
+def test_a_session_that_is_to_compile_takes_no_claim_and_waits_for_nobody(
+    registry: Registry, tmp_path: Path
+) -> None:
+    processes = []
+    try:
+        for number, policy in enumerate(("wait", "compile")):
+            process, answer = start(registry, tmp_path / str(number), CACHESVC_WAIT=policy)
+            processes.append(process)
+            if policy == "wait":
+                assert answer["claims"] == 1, "otherwise there is nobody to wait for"
+        assert answer["claims"] == 0 and answer["waited"] < 1, answer
+    finally:
+        for process in processes:
+            process.communicate("")

@@ -7,6 +7,7 @@ any process does. A process that cannot acquire a claim, for whatever reason, co
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,7 +27,9 @@ ANSWER_SECONDS = 10.0
 RESOLVED_SECONDS = 6.0
 """Seconds that a resolve may not show a published revision: longer than a registry remembers its answers."""
 _PAUSE_SECONDS = 1.0
-"""Seconds between two requests, where the registry itself does not wait."""
+"""Seconds between two requests, where the registry itself does not wait; each further pause is longer."""
+_LONGEST_PAUSE = 5
+"""How many times that is a pause at most: a registry that cannot let a fleet wait is asked less often."""
 _RUN_VARIABLES = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
 """Variables in which CI systems name a run."""
 
@@ -67,6 +70,7 @@ def acquire_or_wait(
     job whose claim another rank has. Raises only what ``look`` raises; a claim is released then.
     """
     failed_since: float | None = None
+    pauses = 0
     while True:
         wait = max(0.0, min(poll_seconds, patience()))
         began = time.monotonic()
@@ -78,7 +82,8 @@ def acquire_or_wait(
                 return ClaimOutcome()  # a registry from before there were claims
             if not error.retry or time.monotonic() - failed_since >= outage_seconds or patience() <= 0:
                 return ClaimOutcome(why=str(error))
-            time.sleep(min(_PAUSE_SECONDS, max(0.0, patience())))
+            pauses += 1
+            _pause(pauses, patience)
             continue
         failed_since = None
         if answer.state == "yours" and leads:
@@ -96,8 +101,16 @@ def acquire_or_wait(
             return ClaimOutcome(
                 why=f"{answer.who or 'somebody else'} still compiles it, for {answer.age} s now"
             )
-        if time.monotonic() - began < wait / 2:
-            time.sleep(min(_PAUSE_SECONDS, max(0.0, patience())))
+        pauses = pauses + 1 if time.monotonic() - began < wait / 2 else 0
+        if pauses:
+            _pause(pauses, patience)
+
+
+def _pause(number: int, patience: Callable[[], float]) -> None:
+    """Sleeps before the next request, the longer the more pauses there were. Processes that began at one
+    moment do not come back at one moment."""
+    longest = _PAUSE_SECONDS * min(number, _LONGEST_PAUSE)
+    time.sleep(min(longest * random.uniform(0.5, 1.0), max(0.0, patience())))
 
 
 def _await_publication(look: Callable[[], T | None], patience: Callable[[], float]) -> T | None:

@@ -32,6 +32,10 @@ _log = logging.getLogger("cachesvc")
 HOLD_SECONDS = 1800.0
 """Seconds that a service may have a claim. A service that has not published by then never does, so the others
 wait no longer."""
+OUTAGE_SECONDS = 5.0
+"""Seconds for which a service that waits goes on without an answer: a registry that is started again has the
+claims of before. When services waited no longer than until the first failure, a restart made the whole fleet
+compile."""
 
 
 @functools.cache
@@ -128,6 +132,7 @@ class ClaimedRestore:
             patience=self.patience,
             on_wait=log_once,
             hold_seconds=HOLD_SECONDS,
+            outage_seconds=OUTAGE_SECONDS,
             leads=self._leads,
         )
         if outcome.claim is not None:

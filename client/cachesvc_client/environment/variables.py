@@ -44,7 +44,7 @@ KNOWN = frozenset(
             "TOKEN",
             "TRUSTED_KEYS",
         ),
-        *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR", "WARM_REQUEST"),
+        *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR", "WAIT", "WARM_REQUEST"),
     )
 )
 """Every variable that a client, or ``warm``, reads."""
@@ -59,6 +59,8 @@ _OF_OTHERS = re.compile(
 (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables)."""
 
 Mode = Literal["read", "readwrite", "off"]
+WaitPolicy = Literal["wait", "compile"]
+"""What a process that may publish does while another one compiles the same: it waits, or it compiles too."""
 
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
@@ -78,6 +80,14 @@ def parse_mode(text: str) -> Mode:
     if value not in ("read", "readwrite", "off"):
         raise ValueError("allowed: read, readwrite, off")
     return cast(Mode, value)
+
+
+def parse_wait(text: str) -> WaitPolicy:
+    """Return the policy that a text names. Raises ``ValueError`` with what is allowed."""
+    value = text.strip()
+    if value not in ("wait", "compile"):
+        raise ValueError("allowed: wait, compile")
+    return cast(WaitPolicy, value)
 
 
 def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:

@@ -268,8 +268,11 @@ class Session:
     def _begin_claim(self) -> bool:
         """Start the claim attempt for the names that the restore missed; return whether this call started it.
 
-        Only a process that compiles and publishes claims: the attempt begins with the first compile.
+        Only a process that compiles and publishes claims: the attempt begins with the first compile. Nor does
+        one that compiles whatever others do.
         """
+        if self.config is not None and self.config.wait == "compile":
+            return False
         with self._process.lock:
             missed = self.restoring is not None and self.restoring.missed
             if self._claim_attempt is not None or not missed or not self.ready or self.right is None:

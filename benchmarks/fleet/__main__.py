@@ -1,0 +1,124 @@
+"""Measure how a fleet starts at once: compiles, errors, waits, and what the registry spends.
+
+Two columns: *embedded* (one registry over SQLite and a folder), *production* (three replicas over PostgreSQL,
+Redis and Ceph's S3, all started here on loopback). The starters run the client's own code in threads of a few
+processes; their compile is a sleep. Exit status 1 if a start ended later than its deadline, or more compiled
+than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients 50 --quick``: a
+look).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.conditions import commit, hardware, now
+from benchmarks.hosts import ROOT, Failed, use_this_tree
+from benchmarks.load.columns import column
+from cachesvc.cli.signals import interruptible
+
+from .replicas import CLAIM_SECONDS, replicas
+from .scenarios import SCENARIOS, Scenario, Size, run
+
+REPLICAS = 3
+"""Replicas of the column production."""
+QUICK = ("cold rollout", "holder killed", "warm rollout")
+"""Scenarios of a quick look."""
+
+
+def main() -> int:
+    options = _options()
+    use_this_tree()
+    report: dict[str, Any] = {
+        "date": now(),
+        "commit": commit(),
+        "hardware": hardware(),
+        "load_before": round(os.getloadavg()[0], 1),
+        "claim_seconds": CLAIM_SECONDS,
+        "columns": {},
+    }
+    if options.quick:
+        size = Size(options.clients, processes=2, compile_seconds=2.0, deadline=30.0, pack_bytes=64 << 10)
+    else:
+        size = Size(options.clients)
+    names = options.scenarios or (QUICK if options.quick else [one.name for one in SCENARIOS])
+    try:
+        with interruptible():
+            for name in options.columns:
+                rows = report["columns"][name] = []
+                with column(name) as where:
+                    for scenario in [one for one in SCENARIOS if one.name in names]:
+                        with (
+                            tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder,
+                            replicas(where, Path(folder, "registry"), REPLICAS) as served,
+                        ):
+                            rows.append(run(scenario, size, served, Path(folder)))
+                        _show(name, rows[-1])
+                        _write(options.json, report)
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"written: {options.json}")
+    return int(any(missed(scenario, row) for scenario, row in _measured(report)))
+
+
+def missed(scenario: Scenario, row: dict[str, Any]) -> list[str]:
+    """Return which promises a row breaks. Only where the registry answers, nothing but the holder
+    compiles."""
+    broken = []
+    if row["late"]:
+        broken.append("a start ended later than its deadline")
+    if not scenario.fault:
+        most = 0 if scenario.warm else 2 if scenario.kill_holder else 1
+        if row["compiles"] > most:
+            broken.append(f"{row['compiles']} compiles, {most} at most")
+        if row["errors"]:
+            broken.append("errors")
+    return broken
+
+
+def _measured(report: dict[str, Any]) -> list[tuple[Scenario, dict[str, Any]]]:
+    by_name = {scenario.name: scenario for scenario in SCENARIOS}
+    return [(by_name[row["scenario"]], row) for rows in report["columns"].values() for row in rows]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fleet", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--clients", type=int, default=1000, help="starters, at least 2; default: 1000")
+    parser.add_argument("--quick", action="store_true", help="short compiles, small packs, three scenarios")
+    both = ("embedded", "production")
+    parser.add_argument("--columns", nargs="+", choices=both, default=both, help="default: both")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=[one.name for one in SCENARIOS], help="default: all"
+    )
+    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "fleet.json")
+    options = parser.parse_args()
+    if not 2 <= options.clients <= 20_000:
+        parser.error("--clients: 2 to 20000")
+    return options
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _show(column_name: str, row: dict[str, Any]) -> None:
+    print(
+        f"{column_name:10} {row['scenario']:22} {row['starts']:5} starts {row['compiles']:5} compiles "
+        f"{row['errors']:5} errors  wait p50 {row['wait_p50_s']:6.2f} p99 {row['wait_p99_s']:6.2f} max "
+        f"{row['wait_max_s']:6.2f} of {row['deadline_s']:.0f} s  {row['MiB']:7.1f} MiB  registry "
+        f"{row['registry_cpu_s']:5.1f} s CPU {row['registry_peak_MiB']:5} MiB",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
