@@ -68,6 +68,7 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.publishers import PublisherRecord
 from cachesvc_client.wire.reports import STATES
 from cachesvc_client.wire.revocations import Revocation, RevokedSigner
+from cachesvc_client.wire.webhooks import DeliveryOutcome, WebhookRecord
 from tools.markdown import DOCS, generated, table
 
 PAGE = DOCS / "reference" / "json.md"
@@ -157,13 +158,21 @@ ANSWERS: dict[str, Any] = {
     "admin tag": _plan(Republished),
     "admin export": _plan(Transferred),
     "admin import": _plan(Transferred),
+    "admin webhooks add": WebhookRecord,
+    "admin webhooks list": _rows(WebhookRecord),
+    "admin webhooks test": DeliveryOutcome,
+    "admin webhooks remove": _plan(WebhookRecord),
     "admin backup": _plan(BackupPart, **_BACKUP),
     "admin restore": _plan(BackupPart, **_BACKUP),
 }
 """The fields of the answer of each command. A list stands for many of its item; the key ``""`` for the fields
 of a record that stand beside the others, and ``-`` for one of them that is left out."""
 
-WARM = {"warm": WARM_FORMAT, "warm --dry-run": PLAN_FORMAT, "warm --env-matrix": MATRIX_FORMAT}
+WARM = {
+    "warm": WARM_FORMAT,
+    "warm --dry-run": PLAN_FORMAT,
+    "warm --env-matrix": MATRIX_FORMAT,
+}
 """The answers of `cachesvc warm`, which [another page](../warm.md) describes."""
 
 HEAD = f"""\
@@ -198,7 +207,7 @@ Every command that lists, shows or changes something has `--json`; listings of `
 `code` and `exit_status` decide ([the codes](exit-codes.md)); `message` and `hint` are for people.
 
 [The JSON Schema of all answers](json.schema.json) (draft 2020-12) has one definition for each `format`.
-The reports of `cachesvc warm --json` ({", ".join(f"`{name}`" for name in WARM.values())})
+The reports of `cachesvc warm --json`, which `warm-report --json` gives again ({", ".join(f"`{name}`" for name in WARM.values())})
 are [on their page](../warm.md).
 """
 

@@ -176,8 +176,8 @@ def restricted(path: Path) -> list[str]:
     return problems
 
 
-TOOLS = {"max_connections"}
-"""Settings of other programs."""
+TOOLS = {"max_connections", "published_by"}
+"""Settings of other programs, and a field of an event."""
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 WARM = DEPLOY / "github" / "warm.yml"
 MATRIX = DEPLOY / "github" / "matrix.yml"

@@ -102,11 +102,15 @@ def test_the_quick_start_hits_as_it_is_typed_and_a_leaked_key_is_refused(tmp_pat
     assert re.search(r"classifier/default .* 1 hit;", printed), printed
     expected = blocks(section(SECURITY, LEAKED), "")[0]
     revoked, refused = re.findall(r"^(refused .*|cachesvc: .*(?:\n.*)*)", expected, flags=re.MULTILINE)
-    assert re.sub(r"ed25519:\S+", "", revoked) in re.sub(r"ed25519:\S+", "", printed), printed
+    assert _without_keys(revoked) in _without_keys(printed), printed
     # Within 5 s of its last answer the registry still offers the revision, and the node refuses it by itself.
     by_node = r"compiles: \S+ signed by key [0-9a-f]+, which \S+ revoked on \S+ leaked in a CI log"
     by_registry = anonymous(" ".join(refused.split())) in anonymous(printed)
     assert by_registry or re.search(by_node, printed), printed
+
+
+def _without_keys(text: str) -> str:
+    return re.sub(r"ed25519:\S+ \([0-9a-f]{16}\)", "a key", text)
 
 
 def test_the_readme_revokes_as_the_page_does() -> None:

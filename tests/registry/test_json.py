@@ -38,11 +38,11 @@ COUNTS = {
 
 
 def with_json() -> set[str]:
-    """Return every command of both programs that has ``--json``, but `warm`."""
+    """Return every command of both programs that has ``--json``, but `warm` and `warm-report`."""
     for module in cli.COMMANDS:
         importlib.import_module(f"{cli.__name__}.{module}")
     server = _server_commands("", typer.main.get_command(cli.app))
-    return {*server, *_client_commands("", parser("cachesvc-client"))} - {"warm"}
+    return {*server, *_client_commands("", parser("cachesvc-client"))} - {"warm", "warm-report"}
 
 
 def _server_commands(path: str, command: Any) -> set[str]:
