@@ -194,8 +194,8 @@ Every command that lists, shows or changes something has `--json`; listings of `
   of the field, such as `saved_seconds`; `bytes` alone is a number of bytes.
 - A bound of a namespace is a number, `"none"` (no bound) or `"default"` (the registry's settings).
 - An error is one line of JSON, the last one on stderr, and stdout has no answer. `cachesvc warm` prints the
-  error on stdout too, since `warm-report` reads what CI keeps of it. Where only some of several things failed,
-  the answer is on stdout, and its `refused` has the errors.
+  error on stdout too, since `warm-report` reads what CI keeps of it. Where only some of several things
+  failed, the answer is on stdout, and its `refused` has the errors.
 
 ```json
 {{
@@ -207,8 +207,8 @@ Every command that lists, shows or changes something has `--json`; listings of `
 `code` and `exit_status` decide ([the codes](exit-codes.md)); `message` and `hint` are for people.
 
 [The JSON Schema of all answers](json.schema.json) (draft 2020-12) has one definition for each `format`.
-The reports of `cachesvc warm --json`, which `warm-report --json` gives again ({", ".join(f"`{name}`" for name in WARM.values())})
-are [on their page](../warm.md).
+The reports of `cachesvc warm --json`, which `warm-report --json` gives again, are
+[on their page](../warm.md): {", ".join(f"`{name}`" for name in WARM.values())}.
 """
 
 
