@@ -23,6 +23,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.cli import parser
 from cachesvc_client.commands.documents import TIMES, UNITS, format_of
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.wire.errors import Unavailable
 from tools.json_page import ANSWERS, SCHEMA, schema
 
 CLAIM = ("--claim", "repository=org/app", "--claim", "repository_owner_id=1", "--claim", "repository_id=2")
@@ -33,6 +34,7 @@ COUNTS = {
     *("sequence", "starts", "threshold", "unused_days", "uploads", "version"),
     *("files_added", "files_changed", "files_removed", "files_same"),
     *("hit", "inert", "miss", "partial", "unused"),
+    *("dead", "failures", "seconds", "waiting"),
 }
 """Fields of numbers whose own names say what they count, or that have their unit."""
 
@@ -215,6 +217,12 @@ def change_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     rule = run("admin publishers add", *issuer, *CLAIM, "--lane", "pr-{number}")
     run("admin publishers list")
     run("admin publishers remove", rule["publisher"], "--apply")
+    webhook = run("admin webhooks add", "https://hooks.invalid/events", "-n", "team")
+    assert webhook["secret"] and webhook["created"].endswith("Z") and webhook["oldest"] is None
+    assert run("admin webhooks list")["rows"][0]["secret"] is None
+    outcome = run("admin webhooks test", webhook["webhook"], status=Unavailable.exit_status)
+    assert outcome["delivered"] is False and outcome["said"]
+    run("admin webhooks remove", webhook["webhook"], "--apply")
     run("admin revisions pin", first.revision)
     run("admin revisions unpin", first.revision)
     run("admin quarantine set", second.revision, "--why", "wrong")

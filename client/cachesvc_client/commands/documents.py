@@ -26,6 +26,7 @@ TIMES = frozenset(
     (
         *("at", "created", "expires", "first_seen", "last_seen", "last_used", "offered", "pinned"),
         *("previous_until", "published", "quarantined", "revoked", "seen", "signed", "since"),
+        *("last_delivered", "oldest", "retry"),
     )
 )
 """Names of the fields that hold seconds of UTC. An answer has them as texts of ISO 8601, or ``null``."""
