@@ -48,6 +48,7 @@ def engine() -> Iterator[Engine]:
         engine.buildah("config", "--env", path, "--cmd", "python3", base)
         engine.buildah("commit", "-q", "--rm", base, BASE)
         engine.podman("tag", BASE, *ALSO_BASE)
+        engine.check(BASE)
         yield engine
         engine.podman("rm", "-f", "-a", "-t", "2")
         engine.podman("image", "unmount", "-a", "-f")

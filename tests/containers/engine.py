@@ -34,6 +34,10 @@ RESTRICTED = (
 _SECONDS = 60
 
 
+_MOUNTS = ["unshare", "--mount", "--pid", "--net", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+"""Makes the namespaces of a container, and mounts a folder in them."""
+
+
 def unavailable(message: str) -> NoReturn:
     """End the test: fail it where the variable says that containers are required, and skip it elsewhere."""
     if os.environ.get(VARIABLE) == "required":
@@ -50,6 +54,8 @@ def check_machine() -> None:
         unavailable(f"{', '.join(missing)} not installed (apt-get install {' '.join(missing)})")
     if os.geteuid() != 0:
         unavailable("only root may mount a read-only root: sudo make test-containers")
+    if subprocess.run(_MOUNTS, capture_output=True, check=False).returncode:
+        unavailable("root may mount nothing here, or make no namespaces")
 
 
 @contextlib.contextmanager
@@ -100,6 +106,12 @@ class Engine:
         done = self.podman_result(*words, seconds=seconds)
         assert done.returncode == 0, f"podman {words}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
         return done.stdout.strip()
+
+    def check(self, image: str) -> None:
+        """Skip the tests, or fail them, if this machine starts no container of an image."""
+        status, printed = self.once(image, "true")
+        if status:
+            unavailable(f"this machine starts no container: {printed[-1000:]}")
 
     def build(self, context: Path, *options: object, tag: str) -> str:
         """Build an image of the Dockerfile's own format, which has the health check, and return its tag."""
