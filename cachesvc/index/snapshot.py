@@ -97,13 +97,13 @@ def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[s
 
 
 def _continue_numbers(connection: sa.Connection) -> None:
-    """Lets PostgreSQL number new rows of the audit log after those that were inserted with their numbers."""
-    connection.execute(
-        sa.text(
-            "SELECT setval(pg_get_serial_sequence('audit', 'id'), "
-            "coalesce((SELECT max(id) FROM audit), 0) + 1, false)"
-        )
-    )
+    """Lets PostgreSQL number new rows after those that were inserted with their numbers."""
+    for table in metadata.sorted_tables:
+        number = table.autoincrement_column
+        if number is not None and table.name in TABLES:
+            newest = sa.select(sa.func.coalesce(sa.func.max(number), 0) + 1).scalar_subquery()
+            sequence = sa.func.pg_get_serial_sequence(table.name, number.name)
+            connection.execute(sa.select(sa.func.setval(sequence, newest, False)))
 
 
 def _encoded(value: Any) -> Any:
