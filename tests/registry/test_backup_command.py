@@ -107,8 +107,8 @@ def test_a_registry_is_backed_up_while_it_serves_and_restored(
 def test_a_backup_moves_a_registry_between_backends(
     local: Callable, own_server: Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One machine, then PostgreSQL and a bucket, then one machine again: the audit log goes on, and the events
-    that wait for the receiver of a webhook."""
+    """One machine, then PostgreSQL and a bucket, then one machine again: the audit log goes on, and the
+    events that wait for the receiver of a webhook."""
     old = own_server.start()
     webhook = {"namespace": "team", "url": "https://hooks.invalid/events"}
     ok(old.api().http.post("/v1/webhooks", json=webhook))
