@@ -99,9 +99,13 @@ def _http(reg: Inside, secret: str, *requests: tuple[str, str, dict[str, object]
     """Sends requests to the application over this registry, and returns their statuses."""
 
     async def send() -> list[int]:
-        transport = httpx.ASGITransport(create_app(reg.registry), client=("192.0.2.7", 1))
+        app = create_app(reg.registry)
+        transport = httpx.ASGITransport(app, client=("192.0.2.7", 1))
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        async with httpx.AsyncClient(transport=transport, base_url="http://r", headers=headers) as client:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://r", headers=headers) as client,
+        ):
             return [
                 (await client.request(method, path, json=body)).status_code for method, path, body in requests
             ]
