@@ -91,7 +91,7 @@ def _sums(holdings: Holdings) -> Iterator[Metric]:
     yield _gauge("oldest_upload_seconds", oldest, holdings.oldest_upload_seconds)
     waiting = f"Events of webhooks that their receivers have not got yet, {whole}"
     yield _gauge("webhook_events_waiting", waiting, holdings.events_waiting)
-    age = "Seconds since the oldest of these events happened; 0 if none waits."
+    age = "Seconds since the oldest event happened that waits for the receiver of a webhook; 0 if none waits."
     yield _gauge("webhook_oldest_event_seconds", age, holdings.oldest_event_seconds)
     given_up = f"Events of webhooks that were given up in the last 30 days, {whole}"
     yield _gauge("webhook_events_given_up", given_up, holdings.events_given_up)

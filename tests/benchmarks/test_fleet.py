@@ -63,7 +63,8 @@ def test_the_relay_goes_to_the_next_replica_where_one_is_gone() -> None:
     import threading
     import urllib.request
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    # A thread for each connection: the relay holds one open.
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     gone = f"127.0.0.1:{free_port()}"
     with Relay(gone, f"127.0.0.1:{server.server_port}").running() as relay:

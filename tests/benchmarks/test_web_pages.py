@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 from benchmarks.hosts import ROOT
 from cachesvc.ui.routes import ROUTERS
 
-NOT_MEASURED = {"/ui/static/{name}", "/ui/revisions/{revision}", "/ui/{path:path}"}
-"""A file, a redirect, and the page of what is not there."""
+NOT_MEASURED = {"/ui/static/{name}", "/ui/revisions/{revision}", "/ui/{path:path}", "/ui/login/callback"}
+"""A file, redirects, and the page of what is not there."""
 
 
 @pytest.mark.servers

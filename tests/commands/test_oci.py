@@ -71,7 +71,7 @@ def test_a_bundle_goes_to_a_registry_and_comes_back(
         [pulled] = json.loads(ok(command("oci", "pull", reference, into, "--json")))["rows"]
         assert Path(pulled["path"]).read_bytes() == path.read_bytes()
         [again] = json.loads(ok(command("oci", "pull", reference, into, "--json")))["rows"]
-        assert (pulled["moved"], again["moved"]) == (pulled["bytes"], 0)
+        assert (pulled["moved_bytes"], again["moved_bytes"]) == (pulled["bytes"], 0)
     status, out, err = command("oci", "pull", f"{at}:v2", tmp_path / "x")
     assert (status, out) == (4, "") and "it is not there" in err
     status, _, err = command(
@@ -150,7 +150,7 @@ def test_signature_and_provenance_are_those_that_cosign_reads(
     built = Provenance("cachesvc:local", {"spec": {"name": "warm.toml"}})
     path = bundle("team/signed:v1", provenance=built)
     [row] = json.loads(ok(command("oci", "push", path, f"{at}:v1", "--json", **signing)))["rows"]
-    assert row["signature"] == registry.key.public.keyid
+    assert row["signature"] == registry.key.public.short
     layer, payload = attached(at, row["digest"], "sig")
     assert json.loads(payload)["critical"]["image"]["docker-manifest-digest"] == row["digest"]
     pem, data, signature = tmp_path / "cosign.pub", tmp_path / "payload", tmp_path / "signature"

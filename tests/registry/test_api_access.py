@@ -86,6 +86,10 @@ ROUTES = [
     ("GET", "/v1/publishers"),
     ("POST", "/v1/publishers"),
     ("DELETE", "/v1/publishers/p-1"),
+    ("GET", "/v1/webhooks"),
+    ("POST", "/v1/webhooks"),
+    ("POST", "/v1/webhooks/w-1/test"),
+    ("DELETE", "/v1/webhooks/w-1"),
 ]
 
 

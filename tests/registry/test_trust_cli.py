@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from admin_command import Admin, CommandResult
 from registry_making import Server, make, ok
-from test_admin_cli import CommandResult, command  # noqa: F401
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import login
@@ -19,8 +18,6 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from tests.security.attacker import start
-
-Admin = Callable[..., CommandResult]
 
 
 @dataclass
@@ -67,7 +64,7 @@ def machine(server: Server, folder: Path, run: Admin, patch: pytest.MonkeyPatch)
 def site(
     own_server: Server,
     tmp_path: Path,
-    command: Admin,  # noqa: F811
+    command: Admin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Site:
     SigningKey.generate().save(tmp_path / "online.key")
@@ -79,7 +76,7 @@ def site(
 def embedded(
     own_server: Server,
     tmp_path: Path,
-    command: Admin,  # noqa: F811
+    command: Admin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Site:
     return machine(own_server.start(), tmp_path, command, monkeypatch)
@@ -284,7 +281,7 @@ class OneAddress(Remote):
 def test_two_replicas_on_postgresql_sign_one_line_of_metadata(
     tmp_path: Path,
     database: str,
-    command: Admin,  # noqa: F811
+    command: Admin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They start together, and a client that asks now one and now the other goes on."""

@@ -290,7 +290,7 @@ def test_mistakes_on_the_command_line_are_one_line(plain_environment, spec, mist
     result = warm(plain_environment, *(item.format(spec=path) for item in arguments))
     assert result.status == status
     assert part in result.err
-    assert result.err.startswith("error: ")
+    assert result.err.startswith('{"format": "cachesvc.error/1"' if "--json" in arguments else "error: ")
     assert result.err.count("\n") == 1
 
 

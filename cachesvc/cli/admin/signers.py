@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.commands.tables import time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
@@ -119,7 +119,7 @@ def remove_signer(
         if apply:
             registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --remove {key}")
-    summary = f"remove {PublicKey(key).short} from the signers of {namespace}"
+    summary = f"remove {key_text(key)} from the signers of {namespace}"
     show_plan([row], SIGNER_COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 
@@ -160,7 +160,7 @@ def revocation_summary(revocation: Revocation, applied: bool = False) -> str:
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
     used = sum(node.used for node in revocation.nodes)
     return (
-        f"refuse {PublicKey(revocation.key).short} in {where}, and {'withheld' if applied else 'withhold'} "
+        f"refuse {key_text(revocation.key)} in {where}, and {'withheld' if applied else 'withhold'} "
         f"{count_text(revocation.revisions, 'revision')} under {count_text(len(revocation.names), 'name')}; "
         f"{count_text(len(revocation.nodes), 'node')} reported some, "
         f"{used} used it"

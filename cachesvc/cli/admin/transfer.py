@@ -12,7 +12,7 @@ import typer
 
 from cachesvc.domain.offers import withheld
 from cachesvc_client.bundle.check import Policy, Verified
-from cachesvc_client.bundle.seal import PublicKey, TrustedKey
+from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
 from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
@@ -55,7 +55,7 @@ _COLUMNS: Columns = {
     "target": lambda row: row.target,
     "revision": lambda row: digest_text(row.revision),
     "size": lambda row: bytes_text(row.bytes),
-    "signer": lambda row: PublicKey(row.signer).short,
+    "signer": lambda row: key_text(row.signer),
     "": lambda row: row.state,
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.bundle.seal import PublicKey, SigningKey, key_text
 from cachesvc_client.trust_root.metadata import Revocation
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord
@@ -75,7 +75,7 @@ class NewKeys:
             TrustRow("root", (), _labels(self.root), self.threshold),
             TrustRow("targets", (), _labels(self.targets), self.targets_threshold),
         ]
-        return [*rows, TrustRow("snapshot, timestamp", (), (f"the registry's {PublicKey(online).short}",), 1)]
+        return [*rows, TrustRow("snapshot, timestamp", (), (f"the registry's {key_text(online)}",), 1)]
 
 
 @trust.command("init")
@@ -220,7 +220,7 @@ def rotate_online(
         text = next_root(present, now(), {"snapshot": key, "timestamp": key}).decode()
         signed = Draft(remote.url, present.decode(), text)
         signed = signed.sign_all(private_keys(root_key), "root")
-        summary = f"name {PublicKey(online).short} as the key of snapshot and timestamp"
+        summary = f"name {key_text(online)} as the key of snapshot and timestamp"
         finish(remote, signed, summary, apply=apply, as_json=as_json, to=draft, out=out)
 
 

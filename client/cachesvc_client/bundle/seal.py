@@ -102,6 +102,14 @@ class PublicKey(ValidText):
         return True
 
 
+def key_text(key: str) -> str:
+    """Returns a key of somebody's answer as ``PublicKey.short`` shows it; a text that is no key as it is."""
+    try:
+        return PublicKey(key).short
+    except ValueError:
+        return key
+
+
 class TrustedKey(ValidText):
     """Names a public key that a user trusts, and the namespace in which it counts: ``team=ed25519:…``, or
     ``*=ed25519:…`` for every namespace. A key without either counts for every namespace too, but only in a

@@ -11,7 +11,7 @@ from ..bundle.check import (
     ExpectedStatement,
     Policy,
 )
-from ..bundle.seal import PublicKey
+from ..bundle.seal import PublicKey, key_text
 from ..config import Config
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
@@ -82,7 +82,7 @@ def render_provenance(rows: Sequence[ProvenanceRow]) -> str:
     for row in rows:
         built = [*provenance_facts(row.provenance), *proof_facts(row.proof)]
         facts = [("refused", row.refused)] if row.refused else built
-        signer = [("signed by", row.signer.short)] if row.signer else []
+        signer = [("signed by", key_text(row.signer))] if row.signer else []
         head = " ".join(filter(None, [row.target, row.revision.hex[:12]]))
         parts.append(f"{aligned([(head,)])}\n{aligned([*signer, *facts], '  ')}")
     return "\n".join(parts)
