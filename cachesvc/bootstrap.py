@@ -36,6 +36,7 @@ from cachesvc.registry.context import Limits, PersonLogin, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
+from cachesvc_client.atomic import sync_folder
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, Unavailable
 
@@ -206,7 +207,7 @@ def open_empty(settings: Settings) -> Iterator[tuple[Callable[[], Index], BlobSt
                 index.close()
         if opened:
             os.replace(unfinished, _index_file(settings))
-            _sync_folder(settings.data)
+            sync_folder(settings.data)
 
 
 def knows_schema(schema: str) -> bool:
@@ -250,14 +251,6 @@ def _not_empty(what: str) -> InvalidRequest:
     return InvalidRequest(
         f"{what} holds a registry already", "restore into an empty one: another --data, or another database"
     )
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def require_registry(settings: Settings, *, store: bool = False) -> None:

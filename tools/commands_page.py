@@ -15,6 +15,7 @@ import typer
 from cachesvc import cli
 from cachesvc.cli.group import metavar
 from cachesvc_client.commands.cli import parser as client_parser
+from cachesvc_client.commands.complete import commands_of
 from tools.markdown import DOCS, generated, single_quoted, table
 
 PAGE = DOCS / "reference" / "commands.md"
@@ -47,10 +48,19 @@ def render() -> str:
 
 
 def _client_commands() -> dict[str, argparse.ArgumentParser]:
-    """The client's commands by name; a group's are those of `_group` with the group's name before them."""
+    """The client's commands by name; those of a group have the group's name before them."""
     commands: dict[str, argparse.ArgumentParser] = {}
-    for name, parser in _group(client_parser("cachesvc-client")).items():
-        inner = _group(parser)
+    for name, parser in commands_of(client_parser("cachesvc-client")).items():
+        inner = commands_of(parser)
+        commands |= {f"{name} {word}": command for word, command in inner.items()} or {name: parser}
+    return commands
+
+
+def _client_commands() -> dict[str, argparse.ArgumentParser]:
+    """The client's commands by name; those of a group have the group's name before them."""
+    commands: dict[str, argparse.ArgumentParser] = {}
+    for name, parser in commands_of(client_parser("cachesvc-client")).items():
+        inner = commands_of(parser)
         commands |= {f"{name} {word}": command for word, command in inner.items()} or {name: parser}
     return commands
 

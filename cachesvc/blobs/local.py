@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cachesvc_client.atomic import sync_folder
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .store import CHUNK_BYTES, BlobFacts, Disk, checked_key, clipped, missing
@@ -112,7 +113,7 @@ class LocalBlobStore:
         final.parent.mkdir(parents=True, exist_ok=True)
         os.link(temp, final)
         for folder in (final.parent, *final.parent.parents):
-            _sync_folder(folder)
+            sync_folder(folder)
             if folder == self._objects:
                 return
 
@@ -154,14 +155,6 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextmanager

@@ -269,24 +269,9 @@ class Entries:
 
     def without_graph_keys(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
         """Returns (entry, head, signer, envelope) of entries whose head an older replica has published."""
-        query = (
-            sa.select(
-                col(EntryRow.entry),
-                col(RevisionRow.revision),
-                col(RevisionRow.signer),
-                col(RevisionRow.envelope),
-            )
-            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
-            .where(
-                sa.or_(
-                    col(EntryRow.keyed).is_(None),
-                    col(EntryRow.keyed).not_in([col(EntryRow.head), _NEEDED_AT_START + col(EntryRow.head)]),
-                )
-            )
-            .limit(limit)
-        )
-        rows = self._session.connection().execute(query)
-        return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
+        keyed = [col(EntryRow.head), _NEEDED_AT_START + col(EntryRow.head)]
+        missing = sa.or_(col(EntryRow.keyed).is_(None), col(EntryRow.keyed).not_in(keyed))
+        return heads_where(self._session, missing, limit)
 
     def note_graph_keys(self, entry: Digest, head: Digest, keys: Sequence[str], may_wait: bool) -> None:
         """Records the keys of a head, and whether a start may leave it out, unless the entry has another head
@@ -416,6 +401,22 @@ def compile_seconds(measured: dict[str, float]) -> float:
 
 def _keyed(head: Digest, may_wait: bool) -> str:
     return head if may_wait else _NEEDED_AT_START + head
+
+
+def heads_where(
+    session: Session, condition: sa.ColumnElement[bool], limit: int
+) -> list[tuple[Digest, Digest, str, bytes]]:
+    """Returns (entry, head, signer, envelope) of entries of which ``condition`` is true."""
+    query = (
+        sa.select(
+            col(EntryRow.entry), col(RevisionRow.revision), col(RevisionRow.signer), col(RevisionRow.envelope)
+        )
+        .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+        .where(condition)
+        .limit(limit)
+    )
+    rows = session.connection().execute(query)
+    return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
 
 
 def between_spaces(words: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import STATES
 
-from .entries import between_spaces, compile_seconds
+from .entries import between_spaces, compile_seconds, heads_where
 from .signers import revoked_why
 from .sql import run_change
 from .tables import EntryRow, RevisionRow, UsefulnessRow
@@ -142,19 +142,7 @@ class Inventory:
     def undescribed(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
         """Returns (entry, revision, signer, envelope) of entries that an older replica made, which no search
         by dtype or shape finds."""
-        query = (
-            sa.select(
-                col(EntryRow.entry),
-                col(RevisionRow.revision),
-                col(RevisionRow.signer),
-                col(RevisionRow.envelope),
-            )
-            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
-            .where(col(EntryRow.dtypes).is_(None))
-            .limit(limit)
-        )
-        rows = self._session.connection().execute(query)
-        return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
+        return heads_where(self._session, col(EntryRow.dtypes).is_(None), limit)
 
     def describe(self, entry: Digest, dtypes: Sequence[str], shapes: Sequence[str]) -> None:
         """Sets the dtypes and shapes by which a search finds an entry."""

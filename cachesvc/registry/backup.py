@@ -24,7 +24,7 @@ from cachesvc.blobs.store import CHUNK_BYTES, BlobStore
 from cachesvc.domain.access import ANY
 from cachesvc.index.snapshot import TABLES, filling, snapshot
 from cachesvc.index.unit import Index
-from cachesvc_client.atomic import replacing
+from cachesvc_client.atomic import replacing, sync_folder
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, ProtocolMismatch, StorageFull
@@ -80,7 +80,7 @@ def write_backup(index: Index, blobs: BlobStore, folder: Path, keys: Mapping[str
         unfinished.mkdir(mode=_PRIVATE_FOLDER)
         summary = _write_into(unfinished, index, blobs, keys)
         os.rename(unfinished, folder)
-        _sync(folder.absolute().parent)
+        sync_folder(folder.absolute().parent)
     except OSError as error:
         raise StorageFull(f"{folder}: cannot be written: {error.strerror or error}") from None
     return summary
@@ -107,9 +107,9 @@ def _write_into(folder: Path, index: Index, blobs: BlobStore, keys: Mapping[str,
         BACKUP_FORMAT, cachesvc.__version__, created, schema, counts, digests, packs, size, (*keys,)
     )
     for place in (folder / "index", *(one for one in folder.iterdir() if one.is_dir())):
-        _sync(place)
+        sync_folder(place)
     _write(folder / _SUMMARY, [codec.canonical(summary)])
-    _sync(folder)
+    sync_folder(folder)
     return summary
 
 
@@ -295,11 +295,3 @@ def _digest_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise Corrupt(f"{path}: cannot be read: {error.strerror}", "take another backup") from None
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

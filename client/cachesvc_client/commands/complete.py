@@ -25,7 +25,7 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], incomplete: 
         return []
     values: list[str] = []
     for place, word in enumerate(words):
-        inner = _commands(parser)
+        inner = commands_of(parser)
         if word in inner:
             parser, values = inner[word], []
         elif not word.startswith("-") and not (place and _takes_value(parser, words[place - 1])):
@@ -50,7 +50,7 @@ def _choices(
             for name in action.option_strings
             if len(name) > 2
         ]
-    if inner := _commands(parser):
+    if inner := commands_of(parser):
         return [(name, command.description or "") for name, command in inner.items()]
     if not positional or (len(values) == len(positional) and not many):
         return []
@@ -70,7 +70,8 @@ def _takes_value(parser: argparse.ArgumentParser, word: str) -> argparse.Action 
     return action if action is not None and action.nargs != 0 else None
 
 
-def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the commands of a parser, each with its help; none for a command that is no group."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help for choice in action._choices_actions}
