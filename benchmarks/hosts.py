@@ -73,8 +73,20 @@ def clean_environment() -> dict[str, str]:
 
 def use_this_tree() -> None:
     """Have every process import this tree, also where it is not installed, or another one is."""
-    paths = [str(ROOT), str(ROOT / "client"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    os.environ["PYTHONPATH"] = _with_this_tree(os.environ.get("PYTHONPATH", ""))
+
+
+def service_packages() -> dict[str, str]:
+    """Return the PYTHONPATH of a service, where SERVICE_PACKAGES names a folder with what the client needs.
+
+    A service has none of the registry's packages. PyTorch imports ``redis`` where there is one, and that
+    imports OpenTelemetry: half of the time in which it imports Inductor's cache."""
+    packages = os.environ.get("SERVICE_PACKAGES", "")
+    return {"PYTHONPATH": _with_this_tree(packages)} if packages else {}
+
+
+def _with_this_tree(path: str) -> str:
+    return os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "client"), path)))
 
 
 def compile_packages(folder: Path) -> float:
@@ -108,7 +120,7 @@ class Host:
         """Return the variables of a process on this host."""
         for name in ("home", "tmp", "work"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")}
+        own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"), **service_packages()}
         return clean_environment() | own | {"HF_HUB_OFFLINE": "1"}
 
     def run(self, *arguments: str, **variables: str) -> tuple[str, str]:
@@ -202,7 +214,8 @@ class Registry:
     @property
     def builder(self) -> dict[str, str]:
         """Return the variables that ``cachesvc warm`` needs."""
-        return self.service | {"CACHESVC_SIGNING_KEY": self.signing_key}
+        own = {"PYTHONPATH": os.environ["PYTHONPATH"]} if service_packages() else {}
+        return self.service | {"CACHESVC_SIGNING_KEY": self.signing_key} | own
 
 
 def serve_command(data: Path) -> list[str]:

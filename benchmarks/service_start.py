@@ -202,13 +202,14 @@ class Starts:
     def name(self) -> str:
         return f"{self.model}/{self.mode}"
 
-    def prepare(self) -> None:
-        """Write the weights, publish both entries, and run PyTorch alone twice, the first time cold."""
+    def prepare(self, restoring: Iterable[str] = ENTRIES) -> None:
+        """Write the weights, publish an entry for each restoring method, and run PyTorch alone twice, the
+        first time cold."""
         self._work.mkdir(parents=True)
         weights = str(self.place / "weights.safetensors")
         Host(self.place / "writer").run(*self._command("--save-weights", weights))
-        for method, tracing in ENTRIES.items():
-            self._warm(method, tracing)
+        for method in restoring:
+            self._warm(method, ENTRIES[method])
         self._start(COLD)
         self._start("")
 

@@ -2,7 +2,7 @@
 # Prepare what a GPU machine without network lacks: wheels for its Python, and a redis-server with the
 # libraries it needs. Run it where pip has a registry; carry FOLDER and this tree to the machine; there:
 #
-#   export CARRIED=FOLDER; . FOLDER/activate     installs into new folders and sets PYTHONPATH and PATH
+#   export CARRIED=FOLDER; . FOLDER/activate     installs into new folders; sets PYTHONPATH, PATH and others
 #   python3 benchmarks/gpu/matrix.py --out DIR
 #
 # usage: benchmarks/gpu/carry.sh FOLDER [PYTHON_VERSION]       (3.12 by default)
@@ -58,12 +58,15 @@ cat >"$folder/activate" <<'END'
 : "${CARRIED:?set CARRIED to the folder of this file}"
 site=$(mktemp -d)
 MATRIX_MODELS=$(mktemp -d)
+SERVICE_PACKAGES=$(mktemp -d)
 into() {
 	python3 -m pip install -q --no-index --no-deps --disable-pip-version-check --root-user-action ignore \
 		--target "$1" "$2"/*.whl
 }
 into "$site" "$CARRIED/wheels" && into "$MATRIX_MODELS" "$CARRIED/models"
+# What a service has, which installs the client alone.
+(cd "$site" && cp -r cffi* _cffi* cryptography* pycparser* zstandard* "$SERVICE_PACKAGES")
 PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PATH="$PATH:$CARRIED/redis"
-export PYTHONPATH PATH MATRIX_MODELS
+export PYTHONPATH PATH MATRIX_MODELS SERVICE_PACKAGES
 END
 du -sh "$folder"

@@ -213,7 +213,7 @@ class Matrix:
             f"row {row.id} warm",
             [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
             Host(self.scratch / f"{row.id}-warm"),
-            self.registry.builder | libraries(row),
+            self.registry.builder | libraries(row, os.environ["PYTHONPATH"]),
             seconds,
             whole=True,
         )
@@ -293,7 +293,8 @@ class Matrix:
         """Return the variables of a row's own database of the Redis server."""
         number = [other.id for other in self.rows if self.has_baselines(other)].index(row.id)
         named = {f"TORCHINDUCTOR_{name}_REMOTE_CACHE": "1" for name in switches}
-        return {**named, "TORCHINDUCTOR_REDIS_URL": f"{self.redis}?db={number % 16}"}
+        packages = {"PYTHONPATH": os.environ["PYTHONPATH"]}  # redis is one of the registry's.
+        return {**named, **packages, "TORCHINDUCTOR_REDIS_URL": f"{self.redis}?db={number % 16}"}
 
     # Measure ----------------------------------------------------------------------------------
 
@@ -495,7 +496,8 @@ class Matrix:
         if seconds < 5:
             answer: Answer = {"left out": "no time left"}
         else:
-            variables = variables | libraries(row)
+            path = (host.environment() | variables)["PYTHONPATH"]
+            variables = variables | libraries(row, path)
             work = host.folder / "work" if method == "ours audited" else self.service
             what = f"row {row.id} {method}"
             failed = self.step(what, [*command, *options], host, variables, seconds, work=work)
@@ -625,10 +627,10 @@ def join_answers(paths: list[Path]) -> Answer:
     return answer_of_job
 
 
-def libraries(row: Row) -> dict[str, str]:
-    """Return PYTHONPATH with the folder of more libraries, for the rows that need it."""
+def libraries(row: Row, path: str) -> dict[str, str]:
+    """Return PYTHONPATH, which is ``path``, with the folder of more libraries, for the rows that need it."""
     more = os.environ.get("MATRIX_MODELS", "")
-    return {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{more}"} if row.needs and more else {}
+    return {"PYTHONPATH": f"{path}{os.pathsep}{more}"} if row.needs and more else {}
 
 
 def hit(run: Answer) -> bool:

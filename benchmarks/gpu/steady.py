@@ -43,7 +43,7 @@ def main() -> int:
 def _measure(options: argparse.Namespace, folder: Path) -> None:
     with registry(folder / "registry") as running:
         starts = Starts(options.model, "default", options.device, folder / "model", running, {})
-        starts.prepare()
+        starts.prepare([FRAMES])
         result = {"date": now(), "commit": commit(), "hardware": hardware(), "gpus": gpus()}
         result |= {"model": options.model, **_steady(starts, options)}
     options.out.mkdir(parents=True, exist_ok=True)

@@ -89,6 +89,9 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     assert answer["state"] == "hit", answer
     assert answer["imported"] == [], "what only a compile needs is not imported"
     assert answer["same_config"]
+    names = {"by_builder": True, "while_loading": 0, "here": True, "later": 1}
+    assert answer["kernel_names"] == names, "PyTorch's sources are not hashed to load a graph"
+    assert answer["recorded_sources"] is True
     assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
 
 
@@ -108,6 +111,8 @@ def test_a_start_that_traces_nothing_says_so_at_the_first_pause(tmp_path: Path, 
 def test_a_process_that_shall_trace_traces_and_hits(tmp_path: Path, recorded: Recorded) -> None:
     answer = recorded.serve(tmp_path, CACHESVC_FRAMES="0")
     assert answer["traces"] > 2 and answer["compilations"] == 0
+    names = {"by_builder": False, "while_loading": 1, "here": True, "later": 2}
+    assert answer["kernel_names"] == names, "a process that traces is as PyTorch made it"
     assert answer["state"] == "hit", answer
 
 

@@ -104,6 +104,35 @@ def count_comparisons():
     _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
 
 
+def kernel_names():
+    """Return how a Triton kernel is named while a recorded graph is loaded and at other times: whether by the
+    builder's hash of PyTorch's sources, and how often PyTorch asked for this machine's."""
+    from torch._inductor import async_compile, codecache
+
+    from cachesvc_client.kinds.frames.deferred import kernels_named_by
+
+    asked = []
+    async_compile.torch_key = lambda torch_key=async_compile.torch_key: asked.append(1) or torch_key()
+    name = async_compile.CompiledTritonKernels.key
+    with kernels_named_by(b"builder"):
+        by_builder = name("kernel") == codecache.code_hash("kernel", extra=b"builder")
+    while_loading = len(asked)
+    here = name("kernel") == codecache.code_hash("kernel", extra=codecache.torch_key())
+    return {"by_builder": by_builder, "while_loading": while_loading, "here": here, "later": len(asked)}
+
+
+def recorded_sources():
+    """Return whether the files of frames hold the hash of this torch's sources; ``None`` without files."""
+    from torch._inductor import codecache
+
+    from cachesvc_client.kinds.frames import stored
+
+    giver = process().kinds["frames"]._giver
+    files = giver._files if giver is not None else ()
+    same = {stored.read(file).sources == codecache.torch_key() for file in files}
+    return None if not same else same == {True}
+
+
 def call(function):
     torch.manual_seed(0)
     dtype = model.first.weight.dtype
@@ -124,6 +153,7 @@ with torch.no_grad():
     config = compiled.get_compiler_config()
     # PyTorch has imported it by now, so a program may read it.
     same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
+    names = kernel_names()
     seen = process().observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()
@@ -137,6 +167,8 @@ print(
             "traces": seen.traces,
             "imported": imported,
             "same_config": same_config,
+            "kernel_names": names,
+            "recorded_sources": recorded_sources(),
             "compilations": seen.compilations,
             "not_recorded": list(process().not_recorded()),
             "state": report.state if report else "",

@@ -1,4 +1,4 @@
-"""Spares a start the imports that only a compile needs.
+"""Spares a start the imports, and the hash of PyTorch's sources, that only a compile needs.
 
 For one small function each, ``torch.compile`` and PyTorch's loader of compiled graphs import Inductor's
 lowerings and AOTAutograd's compiler [measured, 2.13: half a second of CPU of a start of 0.8 s whose frames
@@ -13,6 +13,7 @@ its package, because PyTorch has imported it. So the packages import a submodule
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -20,8 +21,9 @@ import inspect
 import io
 import pickle
 import sys
+import threading
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -33,6 +35,8 @@ _LOWERING = "torch._inductor.graph"
 _DECOMPOSITIONS = "torch._inductor.decomposition"
 _DEBUG = "torch._inductor.debug"
 _PACKAGES = ("torch._inductor", "torch._dynamo", "torch._functorch")
+_loading = threading.local()
+"""``sources``: the builder's hash of PyTorch's sources, while this thread loads a recorded graph."""
 
 
 def with_stand_ins(function: Any, stand_ins: Mapping[str, Any], **scope: Any) -> Any:
@@ -93,6 +97,31 @@ def load_graph(call: imports.Call) -> Any:
     _complete_packages()
     stand_in = SimpleNamespace(GraphLowering=SimpleNamespace(save_output_code=None))
     return with_stand_ins(call.original, {_LOWERING: stand_in})(*call.args, **call.kwargs)
+
+
+@contextlib.contextmanager
+def kernels_named_by(sources: bytes) -> Iterator[None]:
+    """Have this thread name the Triton kernels that it loads by the builder's hash of PyTorch's sources.
+
+    A graph's bundle holds the kernels under such names, and the graph's code looks each up by its source. So
+    the names need to agree with each other alone, and the hash of this machine's sources takes 0.15 s.
+    Whoever compiles names kernels by that.
+    """
+    _loading.sources = sources
+    try:
+        yield
+    finally:
+        _loading.sources = b""
+
+
+def kernel_name(call: imports.Call) -> Any:
+    """Return the name of a Triton kernel in the memory of this process, as ``CompiledTritonKernels.key``
+    does; by the builder's hash of PyTorch's sources while this thread loads a recorded graph."""
+    if not (sources := getattr(_loading, "sources", b"")):
+        return call()
+    from torch._inductor.codecache import code_hash
+
+    return code_hash(call.argument("kernel_src"), extra=sources)
 
 
 def read_graph(data: bytes) -> Any:

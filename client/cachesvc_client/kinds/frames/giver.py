@@ -19,7 +19,7 @@ from ...graphs.operators import RegisteredFunctions
 from ..kind import Comparison
 from . import ambient, stored
 from .arguments import FrameCall
-from .deferred import read_graph
+from .deferred import kernels_named_by, read_graph
 from .describe import changed
 from .eager import function_of
 from .graph_facts import changed_operator
@@ -136,7 +136,7 @@ class _File:
 
     def __init__(self, content: FramesFile) -> None:
         self._frames = [(_code(frame.code), frame) for frame in content.frames]
-        self._graphs, self._eager = content.graphs, content.eager
+        self._graphs, self._eager, self._sources = content.graphs, content.eager, content.sources
 
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
@@ -147,7 +147,8 @@ class _File:
         ones."""
         import torch
 
-        compiled = read_graph(self._graphs[name]).after_deserialization()
+        with kernels_named_by(self._sources):
+            compiled = read_graph(self._graphs[name]).after_deserialization()
         if comparison is not None:
             compiled = comparison(function_of(self._eager[name]), compiled)
         return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
 from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
-from .names import BACKEND, CONFIG, FRAME, HOOKS, LOAD
+from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD
 from .rules import RULES
 from .versions import is_known
 
@@ -41,11 +41,16 @@ class FramesState(KindState):
         """Names of the files that this process recorded."""
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place with which Dynamo asks for a frame, and those that spare imports."""
+        """Put the hooks in place with which Dynamo asks for a frame, and those that spare work."""
         self._callbacks = callbacks
         FRAME.install(self._frame)
-        for hook, name in ((CONFIG, "compiler_config"), (BACKEND, "compiler_function"), (LOAD, "load_graph")):
-            hook.install(functools.partial(self._spare_imports, name))
+        for hook, name in (
+            (CONFIG, "compiler_config"),
+            (BACKEND, "compiler_function"),
+            (LOAD, "load_graph"),
+            (KERNELS, "kernel_name"),
+        ):
+            hook.install(functools.partial(self._spare, name))
 
     def start_recording(self) -> None:
         """Record each frame from now on, where this torch can."""
@@ -124,8 +129,8 @@ class FramesState(KindState):
         counters.counts["frames_traced"] += 1
         return call()
 
-    def _spare_imports(self, name: str, call: imports.Call) -> Any:
-        """Run a function of PyTorch without the imports that only a compile needs, if frames may be given."""
+    def _spare(self, name: str, call: imports.Call) -> Any:
+        """Run a function of PyTorch without what only a compile needs, if frames may be given."""
         if self._giver is None or self._recorder is not None or self._has_to_trace():
             return call()
         from . import deferred

@@ -141,7 +141,7 @@ class Recorder:
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
-        return stored.write(folder, FramesFile(kept, graphs, kept_eager))
+        return stored.write(folder, FramesFile(kept, graphs, kept_eager, _sources()))
 
     def _keep(self, name: str, package: FramePackage, answer: Any) -> None:
         frame = package.frame
@@ -218,6 +218,14 @@ class Recorder:
         if isinstance(value, types.ModuleType):
             self._modules[name] = value.__name__
         return name
+
+
+def _sources() -> bytes:
+    """Return the hash of PyTorch's sources, by which it names Triton kernels; empty where it has none."""
+    from torch._inductor import codecache
+
+    key = codecache.torch_key() if hasattr(codecache, "torch_key") else b""
+    return key if isinstance(key, bytes) else b""
 
 
 def _pickled(result: Any) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 5
+FORMAT = 6
 """The number of the format. A file of another format is not read."""
 
 
@@ -88,12 +88,20 @@ class RecordedFrame:
 
 
 class FramesFile(NamedTuple):
-    """What one file holds. ``graphs``: by name, pickled results of AOTAutograd. ``eager``: by the same names,
-    what the canary compares them with."""
+    """What one file holds.
+
+    Attributes:
+        frames: The frames.
+        graphs: By name, pickled results of AOTAutograd.
+        eager: By the same names, what the canary compares the graphs with.
+        sources: The builder's hash of PyTorch's sources (``torch_key``), by which the graphs name their
+            Triton kernels.
+    """
 
     frames: list[RecordedFrame]
     graphs: dict[str, bytes]
     eager: dict[str, EagerGraph]
+    sources: bytes = b""
 
 
 def write(folder: Path, content: FramesFile) -> str:
