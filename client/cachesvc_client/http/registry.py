@@ -107,6 +107,11 @@ class Remote:
         return self._exchange.url
 
     @property
+    def timeout(self) -> float:
+        """Returns the seconds that a call may take in all."""
+        return self._exchange.timeout
+
+    @property
     def token(self) -> str | None:
         """Returns the token that the next call sends."""
         return self._exchange.token

@@ -138,21 +138,37 @@ def resolve(
     from ..http.registry import parse_resolved
 
     key = Digest.of(canonical([remote.identity, request]))
+    if (recent := _recent_answer(key, context)) is not None:
+        return recent
+    # A process that waits for another one's answer has the rest of the same time for its own question.
+    deadline = time.monotonic() + remote.timeout
+    with context.store.one_question(key, remote.timeout / 2) as waited:
+        if waited and (recent := _recent_answer(key, context)) is not None:
+            return recent
+        try:
+            raw, age = remote.resolve_bytes(request, deadline)
+        except CacheSvcError as error:
+            if not error.retry:
+                raise
+            last, problem = _last_answer(key, context, error)
+            result.warn(f"{name_request.name}: {problem}")
+            return last
+        answer = parse_resolved(raw)
+        context.store.remember_answer(key, raw, age)
+        return answer
+
+
+def _recent_answer(key: Digest, context: RestoreContext) -> ResolveAnswer | None:
+    """Returns the answer that another process of this node got in the last seconds."""
+    from ..http.registry import parse_resolved
+
     recent = None if context.fresh else context.store.recent_answer(key)
-    if recent is not None:
-        with suppress(CacheSvcError):
-            return parse_resolved(recent)
+    if recent is None:
+        return None
     try:
-        raw, age = remote.resolve_bytes(request)
-    except CacheSvcError as error:
-        if not error.retry:
-            raise
-        last, problem = _last_answer(key, context, error)
-        result.warn(f"{name_request.name}: {problem}")
-        return last
-    answer = parse_resolved(raw)
-    context.store.remember_answer(key, raw, age)
-    return answer
+        return parse_resolved(recent)
+    except CacheSvcError:
+        return None
 
 
 def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> tuple[ResolveAnswer, str]:
