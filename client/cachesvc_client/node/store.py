@@ -42,8 +42,8 @@ DEFAULT_MAX_BYTES = 20 << 30
 JUST_USED_SECONDS = 60
 """Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
 STALLED_SECONDS = 15.0
-"""Seconds without a byte, after which a process does not wait for another one's download any longer. A transfer
-fails when no byte moved for 10 seconds (`http.registry`), so its process is stopped or hangs then."""
+"""Seconds without a byte, after which a process waits for another one's download no longer. A transfer fails
+when no byte moved for 10 seconds (`http.registry`), so its process is stopped or hangs then."""
 _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
 _FOLDER_SECONDS = 30 * 24 * 3600
@@ -152,7 +152,9 @@ class NodeStore:
 
         One process of the node downloads a pack; others wait for it, as long as it brings bytes. Once it has
         brought none for ``STALLED_SECONDS`` (a container that is paused holds its locks), a process downloads
-        the pack by itself. A partial download is resumed. Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
+        the pack by itself. A partial download is resumed.
+
+        Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
         were signed with it). Raises ``Corrupt`` (nothing is kept), ``TooLarge``, ``StorageFull``,
         ``Unavailable`` if the download ends early, and what ``download`` raises; after the last two the next
         call resumes.

@@ -40,6 +40,8 @@ _PARTS = (
     "jobs",
     "trust",
     "probes",
+    "lists",
+    "envelopes",
     "tmp",
 )
 """Names of the folders of a store, see `node.store`."""
