@@ -1,9 +1,10 @@
 """Measure what the processes of one node download, and what an agent that keeps its store warm costs.
 
-A real registry on loopback serves one pack; a relay in front of it counts every byte of both directions, heads
-of HTTP and answers to resolves too. Containers are processes in user, PID and mount namespaces of their own,
-with a HOME and a TMPDIR of their own. Exit status 1 if the processes of a node downloaded more than 1.05 packs
-(none, where an agent had the pack), or if a start did not restore. Usage: ``python -m benchmarks.node``
+A real registry on loopback serves one pack; a relay in front of it counts every byte of both directions,
+heads of HTTP and answers to resolves too. Containers are processes in user, PID and mount namespaces of their
+own, with a HOME and a TMPDIR of their own; readers of an agent's store are another user's, over a read-only
+mount (where this runs as root). Exit status 1 if the processes of a node moved more than 1.05 packs (nothing,
+where an agent had filled the store), or if a start did not restore. Usage: ``python -m benchmarks.node``
 (``--quick``: a small pack, no torch).
 """
 
@@ -11,22 +12,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
-import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import commit, hardware, now
-from benchmarks.entries import warm
-from benchmarks.hosts import ROOT, SERVICE, Failed, Host, Registry, registry, use_this_tree
+from benchmarks.entries import published, warm
+from benchmarks.hosts import ROOT, Failed, Host, Registry, registry, use_this_tree
 from cachesvc.cli.signals import interruptible
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
@@ -38,6 +42,14 @@ from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
 
 from .relay import CountingRelay
+
+
+def free_port() -> int:
+    """Return a port of loopback at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
 
 PROCESS = Path(__file__).with_name("process.py")
 NAME = "bench/node"
@@ -125,7 +137,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 
 def publish(served: Registry, folder: Path, size: int) -> int:
-    """Publish an entry of ``size`` bytes in 200 files that fits this machine; return the bytes of its pack."""
+    """Publish an entry of ``size`` bytes in 200 files that fits this machine. Return the size of its pack."""
     rng = random.Random(1)
     each = size // 200
     files = [
@@ -153,9 +165,13 @@ def started(
         processes = []
         for number in range(bench.starts):
             host = Host(node / f"container-{number}")
+            own = store or (host.folder / "tmp" / "own" if "CACHESVC_NODE_STORE" in more else node / "store")
             variables = bench.variables(BENCHMARK_AT=repr(at), **more)
-            variables["CACHESVC_STORE"] = str(store or node / "store")
+            variables["CACHESVC_STORE"] = str(own)
             environment = host.environment() | variables
+            if "CACHESVC_NODE_STORE" in more:
+                for folder in (host.folder, *host.folder.iterdir()):
+                    folder.chmod(0o1777)  # another user's home
             process = subprocess.Popen(
                 [*launcher, sys.executable, str(PROCESS), NAME],
                 env=environment,
@@ -207,6 +223,11 @@ def summary(
     }
 
 
+def one_process(bench: Bench) -> dict[str, Any]:
+    """Measure what a process alone downloads, which is more than its pack."""
+    return _one_node(bench, (), starts=1)
+
+
 def processes_of_a_node(bench: Bench) -> dict[str, Any]:
     return _one_node(bench, ())
 
@@ -215,16 +236,180 @@ def containers_of_a_node(bench: Bench) -> dict[str, Any]:
     return _one_node(bench, CONTAINER)
 
 
-def _one_node(bench: Bench, launcher: Sequence[str]) -> dict[str, Any]:
-    before = bench.relay.passed
-    with started(bench, bench.node(), launcher) as processes:
+def _one_node(bench: Bench, launcher: Sequence[str], starts: int = 0) -> dict[str, Any]:
+    before, node = bench.relay.passed, bench.node()
+    with started(replace(bench, starts=starts or bench.starts), node, launcher) as processes:
         rows = answers(processes)
     return summary(bench, rows, bench.relay.passed - before)
 
 
+def downloader_killed(bench: Bench) -> dict[str, Any]:
+    """Kill the process that downloads when a third of the pack has come."""
+    node, before = bench.node(), bench.relay.passed
+    partial = node / "store" / "v1" / "partial"
+    bench.relay.delay = 0.02
+    try:
+        with started(bench, node, CONTAINER) as processes:
+            _wait_until(lambda: any(_size(path) > bench.pack // 3 for path in partial.glob("*")))
+            holder = _holder(node / "store" / "v1" / "locks", processes)
+            holder.kill()
+            rows = answers([one for one in processes if one is not holder])
+    finally:
+        bench.relay.delay = 0.0
+    return summary(bench, rows, bench.relay.passed - before)
+
+
+def torch_processes(bench: Bench) -> dict[str, Any]:
+    """Start real services with torch: each compiles nothing, and all together download one pack."""
+    spec = bench.folder / "warm.toml"
+    spec.write_text(
+        f'name = "bench/torch"\n\n[[target]]\nname = "bert"\nfactory = "{ROOT}/benchmarks/models.py:bert"\n'
+    )
+    [target] = warm(spec, bench.served)
+    node, before = bench.node(), bench.relay.passed
+    variables = bench.variables(CACHESVC_NAME="bench/torch", CACHESVC_STORE=str(node / "store"))
+    hosts = [Host(node / f"container-{number}") for number in range(bench.starts)]
+    with ThreadPoolExecutor(bench.starts) as pool:
+        futures = [pool.submit(host.serve, "bert", "--no-audit", **variables) for host in hosts]
+        rows = [future.result() for future in futures]
+    passed = bench.relay.passed - before
+    sizes = published(bench.served, "bench/torch")
+    starts = [
+        {"installed": not sum(row["compiled"].values()), "waited": row["seconds"]["first"]} for row in rows
+    ]
+    row = summary(replace(bench, pack=sizes["pack"]), starts, passed, most=math.inf)
+    alone = sizes["pack"] + sizes["resolve answer"]
+    row |= {"alone_bytes": alone, "of_one_alone": round(passed / alone, 4), "target": target["target"]}
+    return row
+
+
+def agent_warm(bench: Bench) -> dict[str, Any]:
+    """Start services of another user over a store that is read-only for them, which an agent has filled."""
+    return _with_agent(bench, lost=False)
+
+
+def registry_gone(bench: Bench) -> dict[str, Any]:
+    """Do the same where the registry is gone: it has been for longer than the lists count as new."""
+    return _with_agent(bench, lost=True)
+
+
+def _with_agent(bench: Bench, *, lost: bool) -> dict[str, Any]:
+    node = bench.node()
+    store = node / "shared"
+    node.mkdir(mode=0o755)
+    with _agent(bench, store) as agent:
+        _wait_until(lambda: _page(agent.port, "readyz") == "ok\n")
+        peak = _status(agent.process.pid, "VmHWM")
+        rounds_before, before = _metric(agent.port, 'rounds_total{result="done"}'), bench.relay.passed
+        _wait_until(lambda: _metric(agent.port, 'rounds_total{result="done"}') >= rounds_before + 3)
+        round_bytes = (bench.relay.passed - before) / 3
+        agent.process.terminate()
+        agent.process.wait(20)
+    bench.relay.lost, before = lost, bench.relay.passed
+    more = {"CACHESVC_NODE_AGE": "0"} if lost else {}
+    try:
+        with started(bench, node, _reader(store), CACHESVC_NODE_STORE=str(store), **more) as processes:
+            rows = answers(processes)
+    finally:
+        bench.relay.lost = False
+    row = summary(bench, rows, bench.relay.passed - before, most=0.0)
+    return row | {
+        "agent_peak_MiB": round(peak / 1024, 1),
+        "agent_round_bytes": round(round_bytes),
+        "agent_end": agent.process.returncode,
+        "readers": sorted({one["user"] for one in rows}),
+    }
+
+
+@dataclass
+class _Agent:
+    """Is a running agent, with the port of its pages."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+
+@contextmanager
+def _agent(bench: Bench, store: Path) -> Iterator[_Agent]:
+    port = free_port()
+    words = ("node", "bench/*", "--store", str(store), "--interval", "1s", "--listen", f"127.0.0.1:{port}")
+    command = [sys.executable, "-m", "cachesvc_client", *words]
+    host = Host(store.parent / "agent")
+    process = subprocess.Popen(
+        command, env=host.environment() | bench.variables(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield _Agent(process, port)
+    finally:
+        _end(process)
+
+
+def _reader(store: Path) -> tuple[str, ...]:
+    """Return what starts a service as another user, with a read-only mount of the store."""
+    if os.geteuid() != 0:
+        return ()
+    script = f'mount --bind -o ro {store} {store} && exec setpriv --reuid=65534 --clear-groups "$@"'
+    return ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh")
+
+
+def _holder(locks: Path, processes: Sequence[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Return the process that downloads: the one whose child holds the lock of a pack."""
+    inodes = {str(path.stat().st_ino) for path in locks.iterdir() if len(path.name) == 64}
+    held = {
+        int(words[4])
+        for words in map(str.split, Path("/proc/locks").read_text().splitlines())
+        if words[1] == "FLOCK" and words[5].rpartition(":")[2] in inodes
+    }
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if {process.pid, *map(int, children)} & held:
+            return process
+    raise Failed("nobody holds the lock of the download")
+
+
+def _status(pid: int, name: str) -> int:
+    """Return a size of a process in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def _page(port: int, path: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
+def _metric(port: int, name: str) -> float:
+    rows = [line for line in _page(port, "metrics").splitlines() if line.startswith(f"cachesvc_node_{name}")]
+    return float(rows[0].rpartition(" ")[2]) if rows else 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _wait_until(what: Callable[[], bool], seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            raise Failed("it did not happen in time")
+        time.sleep(0.02)
+
+
 ROWS: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "one process": one_process,
     "processes": processes_of_a_node,
     "containers": containers_of_a_node,
+    "downloader killed": downloader_killed,
+    "torch": torch_processes,
+    "agent": agent_warm,
+    "agent, registry gone": registry_gone,
 }
 """The rows of the table, in their order."""
 

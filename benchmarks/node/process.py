@@ -22,6 +22,7 @@ result = session.result
 print(
     json.dumps(
         {
+            "user": os.geteuid(),
             "status": session.status,
             "installed": len(result.installed) if result else 0,
             "moved": result.moved if result else 0,

@@ -186,8 +186,8 @@ def _listed_answer(request: ResolveRequest, context: RestoreContext) -> ResolveA
 def _last_answer(
     key: Digest, request: ResolveRequest, context: RestoreContext, error: CacheSvcError
 ) -> tuple[ResolveAnswer, str]:
-    """Returns the last answer that this node has while the registry cannot be reached, of this user's store or
-    of the agent's lists, whichever is younger; and the line that says so.
+    """Returns the last answer that this node has while the registry cannot be reached, of this user's store
+    or of the agent's lists, whichever is younger; and the line that says so.
 
     What a registry withholds since then is not known: CACHESVC_OFFLINE bounds for how long. Raises ``error``
     if the node has no answer, ``Unavailable`` if the answer is older than that.
