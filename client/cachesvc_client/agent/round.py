@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ..trust_root.policy import SignerPolicy
 
 _log = logging.getLogger("cachesvc")
+CALL_SECONDS = 10.0
+"""Seconds that one call of the registry may take in all; a download has others."""
 _MAX_LISTING_BYTES = 8 << 20
 """Number of bytes that are read of a listing of entries, and of an answer to a resolve of several."""
 _MAX_ENVELOPE_BYTES = 64 << 20
@@ -107,7 +109,7 @@ class Keeper:
         older.
         """
         config, began = self._config, time.monotonic()
-        with Remote(self._url, config.token, allow_links=config.allow_links) as remote:
+        with Remote(self._url, config.token, timeout=CALL_SECONDS, allow_links=config.allow_links) as remote:
             policy, marker = self._policy(remote)
             names = watched_names(remote, self._selection.patterns)
             failed = [name for name in names if not self._ask(remote, name, policy, marker)]
