@@ -241,7 +241,12 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (words, VOLUME, "cachesvc oci push team/bert", "cachesvc oci put team/bert"),
     (words, VOLUME, "--format volume", "--formats volume"),
     (one_writer, AGENT, "mountPath: /var/cache/cachesvc, readOnly: true", "mountPath: /var/cache/cachesvc"),
-    (manifests, AGENT, "hostPath: {path: /var/cache/cachesvc, type: Directory}", "hostpath: {path: /var/cache}"),
+    (
+        manifests,
+        AGENT,
+        "hostPath: {path: /var/cache/cachesvc, type: Directory}",
+        "hostpath: {path: /var/cache}",
+    ),
     (words, AGENT, "CACHESVC_NODE_STORE", "CACHESVC_NODE_STORES"),
     (kustomized, KUSTOMIZATION, "  - access.yaml\n", ""),
     (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
