@@ -43,6 +43,8 @@ _MAX_LISTING_BYTES = 8 << 20
 """Number of bytes that are read of a listing of entries, and of an answer to a resolve of several."""
 _MAX_ENVELOPE_BYTES = 64 << 20
 """Number of bytes that are read of an answer for one entry: an envelope in JSON."""
+_MAX_ENTRIES = 2000
+"""Largest number of entries of one name and tag that an agent keeps; the newest."""
 _ENTRIES_AT_ONCE = 8
 """Number of entries that one resolve asks for: it bounds the memory of its answer."""
 _LEAST_RATE = 64 << 10
@@ -97,6 +99,8 @@ class Keeper:
         self._url: str = config.url
         self._checks: dict[tuple[Digest, Digest | None], _Checked] = {}
         """By revision and trust metadata, what was checked."""
+        self._fingerprints: dict[bytes, dict[str, FactorValue]] = {}
+        """Those of the checked revisions, each once: thousands of entries are of a few environments."""
         self._offers: dict[Name, _Offer] = {}
         self._unlisted: dict[str, float] = {}
         """Packs that no list names, and since when, in seconds of ``time.monotonic``."""
@@ -157,7 +161,7 @@ class Keeper:
     def _offered(self, remote: Remote, name: Name) -> Iterator[ResolvedRevision]:
         """Yields the heads of a name's trunk that the registry offers to the environments that built them."""
         groups: dict[bytes, list[EntrySummary]] = {}
-        for row in remote.entries(name, limit=_MAX_LISTING_BYTES):
+        for row in remote.entries(name, limit=_MAX_LISTING_BYTES)[:_MAX_ENTRIES]:
             if row.lane is None and all(each.chooses(row.fingerprint) for each in self._selection.factors):
                 groups.setdefault(canonical(row.fingerprint), []).append(row)
         for rows in groups.values():
@@ -223,7 +227,10 @@ class Keeper:
         check_requirement(verified, self._config.require)
         self._store.put_envelope(verified.revision, verified.envelope)
         self._store.record_sequence(manifest.entry, manifest.statement.sequence)
-        checked = _Checked(_listed(verified), dict(manifest.fingerprint), manifest.pack)
+        fingerprint = self._fingerprints.setdefault(
+            canonical(manifest.fingerprint), dict(manifest.fingerprint)
+        )
+        checked = _Checked(_listed(verified), fingerprint, manifest.pack)
         self._checks[verified.revision, marker] = checked
         return checked
 
@@ -238,6 +245,8 @@ class Keeper:
         if not failed:
             self._store.keep_only("envelopes", (revision.hex for revision in revisions))
         self._checks = {key: value for key, value in self._checks.items() if key[0] in revisions}
+        used = [one.fingerprint for offer in self._offers.values() for one in offer.revisions]
+        self._fingerprints = {canonical(fingerprint): fingerprint for fingerprint in used}
 
     def _hold(self, remote: Remote) -> None:
         """Downloads what is to be held, and publishes each list once what it names is here.

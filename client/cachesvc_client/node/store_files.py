@@ -152,11 +152,12 @@ class StoreFiles:
                     yield
                     return
             finally:
-                _HELD.discard(handle)
-                with contextlib.suppress(OSError):
-                    # A child that was forked a moment ago may have the handle too.
-                    fcntl.flock(handle, fcntl.LOCK_UN)
-                os.close(handle)
+                if handle in _HELD:  # else this is a forked child, which has closed it
+                    _HELD.discard(handle)
+                    with contextlib.suppress(OSError):
+                        # A child that was forked a moment ago may have the handle too.
+                        fcntl.flock(handle, fcntl.LOCK_UN)
+                    os.close(handle)
 
     @contextmanager
     def raise_storage_full(self) -> Iterator[None]:
