@@ -5,14 +5,13 @@ heads of HTTP and answers to resolves too. Containers are processes in user, PID
 own, with a HOME and a TMPDIR of their own; readers of an agent's store are another user's, over a read-only
 mount (where this runs as root). Exit status 1 if the processes of a node moved more than 1.05 packs (nothing,
 where an agent had filled the store), or if a start did not restore. Usage: ``python -m benchmarks.node``
-(``--quick``: a small pack, no torch).
+(``--quick``: a small pack). No process imports torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import socket
@@ -22,14 +21,12 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import commit, hardware, now
-from benchmarks.entries import published, warm
 from benchmarks.hosts import ROOT, Failed, Host, Registry, registry, use_this_tree
 from cachesvc.cli.signals import interruptible
 from cachesvc_client.bundle.pack import SourceFile
@@ -111,13 +108,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--starts", type=int, default=8, help="processes of a node; default: 8")
     parser.add_argument("--pack", type=int, default=24, help="MiB of the pack; default: 24")
-    parser.add_argument("--quick", action="store_true", help="a pack of 4 MiB, and no process with torch")
+    parser.add_argument("--quick", action="store_true", help="a pack of 4 MiB")
     parser.add_argument("--rows", nargs="+", choices=[*ROWS], help="default: all")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "node.json")
     options = parser.parse_args()
     options.pack = 4 if options.quick else options.pack
-    names = [name for name in ROWS if not (options.quick and name == "torch")]
-    options.rows = options.rows or names
+    options.rows = options.rows or [*ROWS]
     return options
 
 
@@ -259,30 +255,6 @@ def downloader_killed(bench: Bench) -> dict[str, Any]:
     return summary(bench, rows, bench.relay.passed - before)
 
 
-def torch_processes(bench: Bench) -> dict[str, Any]:
-    """Start real services with torch: each compiles nothing, and all together download one pack."""
-    spec = bench.folder / "warm.toml"
-    spec.write_text(
-        f'name = "bench/torch"\n\n[[target]]\nname = "bert"\nfactory = "{ROOT}/benchmarks/models.py:bert"\n'
-    )
-    [target] = warm(spec, bench.served)
-    node, before = bench.node(), bench.relay.passed
-    variables = bench.variables(CACHESVC_NAME="bench/torch", CACHESVC_STORE=str(node / "store"))
-    hosts = [Host(node / f"container-{number}") for number in range(bench.starts)]
-    with ThreadPoolExecutor(bench.starts) as pool:
-        futures = [pool.submit(host.serve, "bert", "--no-audit", **variables) for host in hosts]
-        rows = [future.result() for future in futures]
-    passed = bench.relay.passed - before
-    sizes = published(bench.served, "bench/torch")
-    starts = [
-        {"installed": not sum(row["compiled"].values()), "waited": row["seconds"]["first"]} for row in rows
-    ]
-    row = summary(replace(bench, pack=sizes["pack"]), starts, passed, most=math.inf)
-    alone = sizes["pack"] + sizes["resolve answer"]
-    row |= {"alone_bytes": alone, "of_one_alone": round(passed / alone, 4), "target": target["target"]}
-    return row
-
-
 def agent_warm(bench: Bench) -> dict[str, Any]:
     """Start services of another user over a store that is read-only for them, which an agent has filled."""
     return _with_agent(bench, lost=False)
@@ -407,7 +379,6 @@ ROWS: dict[str, Callable[[Bench], dict[str, Any]]] = {
     "processes": processes_of_a_node,
     "containers": containers_of_a_node,
     "downloader killed": downloader_killed,
-    "torch": torch_processes,
     "agent": agent_warm,
     "agent, registry gone": registry_gone,
 }
