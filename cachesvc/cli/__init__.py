@@ -47,6 +47,7 @@ COMMANDS = {
         "verify",
         "oci",
         "cache",
+        "node",
     ),
     "admin": ("admin",),
 }

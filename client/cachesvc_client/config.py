@@ -41,6 +41,8 @@ MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
 DEFAULT_PUBLISH_AFTER = 10.0
 """Seconds without a compile after which a process in mode readwrite publishes what it compiled."""
+DEFAULT_NODE_AGE = 60.0
+"""Seconds for which a list of this node's agent is used without a question to the registry."""
 DEFAULT_OFFLINE = 7 * 86400.0
 """Seconds for which the last answer of a registry that cannot be reached is used."""
 _MAX_LOGIN_BYTES = 1 << 20
@@ -71,6 +73,9 @@ class Config:
     ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
     instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
     of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
+    ``node_store``: the store that this node's agent fills, to read from; ``node_owner``: the user who may
+    write there, beside this one and root; ``node_age``: seconds for which its lists are used without a
+    question to the registry.
     ``wait``: ``compile`` takes no claim, and waits for no other process that compiles.
     """
 
@@ -89,6 +94,9 @@ class Config:
     trust_root: Path | None = None
     store: Path | None = None
     store_bytes: int | None = None
+    node_store: Path | None = None
+    node_owner: int | None = None
+    node_age: float = DEFAULT_NODE_AGE
     signing_key: Path | None = None
     signing_key_env: str = ""
     signer: tuple[str, ...] = ()
@@ -135,6 +143,9 @@ class Config:
             trust_root=_variable(environ, "CACHESVC_TRUST_ROOT", _path, trust_root),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             store_bytes=_variable(environ, "CACHESVC_STORE_BYTES", parse_size, None),
+            node_store=_variable(environ, "CACHESVC_NODE_STORE", _path, None),
+            node_owner=_variable(environ, "CACHESVC_NODE_OWNER", _user, None),
+            node_age=_variable(environ, "CACHESVC_NODE_AGE", _offline, DEFAULT_NODE_AGE),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _key_file, signing_key),
             signing_key_env=_variable(environ, "CACHESVC_SIGNING_KEY", key_variable, ""),
             signer=signer,
@@ -323,6 +334,12 @@ def _offline(text: str) -> float:
     if seconds > MAX_OFFLINE_SECONDS:
         raise ValueError(f"allowed: at most {MAX_OFFLINE_SECONDS // 86400}d")
     return seconds
+
+
+def _user(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise ValueError("allowed: the number of a user, such as 10001")
+    return int(text)
 
 
 _MAY_BE_SECRET = ("CACHESVC_TOKEN", "CACHESVC_SIGNER", "CACHESVC_SIGNING_KEY")

@@ -72,6 +72,23 @@ def kustomized(path: Path) -> list[str]:
     return sorted(named ^ there)
 
 
+def one_writer(path: Path) -> list[str]:
+    """Check that services read the folder of the node and do not write it, and that the agent alone does."""
+    problems = []
+    for name, template in pods(list(yaml.safe_load_all(path.read_text()))):
+        spec = template["spec"]
+        shared = {volume["name"] for volume in spec["volumes"] if "hostPath" in volume}
+        for container in spec["containers"]:
+            writes = [
+                mount["name"]
+                for mount in container["volumeMounts"]
+                if mount["name"] in shared and not mount.get("readOnly")
+            ]
+            if bool(writes) != name.startswith("DaemonSet/"):
+                problems.append(f"{name}: writes {writes}")
+    return problems
+
+
 def workflow(path: Path) -> list[str]:
     """Check that no job of a pull request can write to the trunk, and that a fork's job gets no secret."""
     loaded: dict[str, Any] = yaml.safe_load(path.read_text())
@@ -184,6 +201,7 @@ MATRIX = DEPLOY / "github" / "matrix.yml"
 ACTION = DEPLOY / "github" / "action" / "action.yml"
 GITLAB = DEPLOY / "gitlab" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
+AGENT = DEPLOY / "kubernetes" / "node-agent.yaml"
 VOLUME = DEPLOY / "kubernetes" / "bundles-in-image-volume.yaml"
 BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
 KUSTOMIZATION = DEPLOY / "kubernetes" / "kustomization.yaml"
@@ -222,6 +240,14 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (manifests, VOLUME, "image: {reference:", "image: {name:"),
     (words, VOLUME, "cachesvc oci push team/bert", "cachesvc oci put team/bert"),
     (words, VOLUME, "--format volume", "--formats volume"),
+    (one_writer, AGENT, "mountPath: /var/cache/cachesvc, readOnly: true", "mountPath: /var/cache/cachesvc"),
+    (
+        manifests,
+        AGENT,
+        "hostPath: {path: /var/cache/cachesvc, type: Directory}",
+        "hostpath: {path: /var/cache}",
+    ),
+    (words, AGENT, "CACHESVC_NODE_STORE", "CACHESVC_NODE_STORES"),
     (kustomized, KUSTOMIZATION, "  - access.yaml\n", ""),
     (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
     (hadolint, BUNDLES, "COPY --from=bundles", "ADD --from=bundles"),

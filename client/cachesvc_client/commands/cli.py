@@ -30,6 +30,7 @@ from .cache import add_cache
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
 from .login_commands import add_login, add_logout, add_whoami
+from .node import add_node
 from .oci import add_oci
 from .parser import Parser, examples
 
@@ -89,6 +90,7 @@ def parser(program: str) -> Parser:
         _add_verify,
         add_oci,
         add_cache,
+        add_node,
     ):
         add(commands)
     return top

@@ -17,7 +17,7 @@ from ..wire import codec
 from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from ..wire.digest import Digest
 from ..wire.errors import ClaimLost, NotFound, ProtocolMismatch
-from ..wire.names import Name
+from ..wire.names import Name, Namespace
 from ..wire.protocol import (
     AGE_HEADER,
     ANSWER_SECONDS,
@@ -26,6 +26,7 @@ from ..wire.protocol import (
     CommitRequest,
     EntrySummary,
     InfoAnswer,
+    NameSummary,
     ResolveAnswer,
     ResolveRequest,
     StoredAnswer,
@@ -107,6 +108,11 @@ class Remote:
         return self._exchange.url
 
     @property
+    def timeout(self) -> float:
+        """Returns the seconds that a call may take in all."""
+        return self._exchange.timeout
+
+    @property
     def token(self) -> str | None:
         """Returns the token that the next call sends."""
         return self._exchange.token
@@ -146,16 +152,18 @@ class Remote:
         """Asks for the revisions that fit. Their envelopes are not checked yet."""
         return parse_resolved(self.resolve_bytes(request, deadline)[0])
 
-    def resolve_bytes(self, request: ResolveRequest, deadline: float | None = None) -> tuple[bytes, float]:
-        """Returns the bytes of the answer and their age, for the node's cache of answers; ``parse_resolved``
-        reads them.
+    def resolve_bytes(
+        self, request: ResolveRequest, deadline: float | None = None, limit: int = MAX_RESOLVE_BYTES
+    ) -> tuple[bytes, float]:
+        """Returns the bytes of the answer, ``limit`` at most, and their age, for the node's cache of answers;
+        ``parse_resolved`` reads them.
 
         The age: seconds since the registry read its index, at most. An answer of a registry that sends no
         age (an older version) is as old as a registry's answer may be.
         """
         body, began = codec.canonical(request), time.monotonic()
         answer = self._exchange.call(
-            "POST", "/v1/resolve", body, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
+            "POST", "/v1/resolve", body, deadline=deadline, idempotent=True, limit=limit
         )
         text = answer.headers.get(AGE_HEADER, "") or ""
         in_registry = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else ANSWER_SECONDS
@@ -175,10 +183,13 @@ class Remote:
         path = f"/v1/trust/{urllib.parse.quote(name, safe='')}"
         return self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
 
-    def entries(self, name: Name, deadline: float | None = None) -> tuple[EntrySummary, ...]:
-        """Lists all entries under a name and tag."""
+    def entries(
+        self, name: Name, deadline: float | None = None, limit: int = MAX_RESOLVE_BYTES
+    ) -> tuple[EntrySummary, ...]:
+        """Lists all entries under a name and tag; reads ``limit`` bytes at most."""
         query = urllib.parse.urlencode({"name": name.name, "tag": name.tag})
-        return self.rows(f"/v1/namespaces/{name.namespace}/entries?{query}", EntrySummary, deadline)
+        path = f"/v1/namespaces/{name.namespace}/entries?{query}"
+        return self.rows(path, EntrySummary, deadline, limit)
 
     def entry(self, entry: Digest, deadline: float | None = None) -> EntrySummary:
         """Asks for the head of one entry. Raises ``NotFound`` if the entry has none."""
@@ -280,13 +291,18 @@ class Remote:
         answer = self._exchange.call(method, path, body, deadline=deadline, idempotent=idempotent)
         return self._parse(answer_type, answer.body, MAX_ANSWER_BYTES)
 
-    def rows(self, path: str, item: type[R], deadline: float | None = None) -> tuple[R, ...]:
-        """Sends a GET whose answer is a list of records. Raises as ``call`` does."""
-        answer = self._exchange.call(
-            "GET", path, None, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
-        )
+    def names(self, namespace: Namespace, limit: int = MAX_RESOLVE_BYTES) -> tuple[NameSummary, ...]:
+        """Lists the names of a namespace with their tags; reads ``limit`` bytes at most."""
+        return self.rows(f"/v1/namespaces/{namespace}/names", NameSummary, limit=limit)
+
+    def rows(
+        self, path: str, item: type[R], deadline: float | None = None, limit: int = MAX_RESOLVE_BYTES
+    ) -> tuple[R, ...]:
+        """Sends a GET whose answer is a list of records, of ``limit`` bytes at most. Raises as ``call``
+        does."""
+        answer = self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit)
         try:
-            rows = codec.parse_json(answer.body, limit=MAX_RESOLVE_BYTES, what="the listing")
+            rows = codec.parse_json(answer.body, limit=limit, what="the listing")
             if not isinstance(rows, list):
                 raise ValueError("the listing: a list is expected")
             return tuple(codec.build(item, row, f"row {index}") for index, row in enumerate(rows))

@@ -41,6 +41,9 @@ DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps, where ``CACHESVC_STORE_BYTES`` says nothing else."""
 JUST_USED_SECONDS = 60
 """Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
+STALLED_SECONDS = 15.0
+"""Seconds without a byte, after which a process waits for another one's download no longer. A transfer fails
+when no byte moved for 10 seconds (`http.registry`), so its process is stopped or hangs then."""
 _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
 _FOLDER_SECONDS = 30 * 24 * 3600
@@ -147,7 +150,10 @@ class NodeStore:
         """Returns the path of a pack, and how many bytes were moved to download it if it was not here; the
         ``watcher`` follows the download.
 
-        One process of the node downloads a pack; others wait for it. A partial download is resumed.
+        One process of the node downloads a pack; others wait for it, as long as it brings bytes. Once it has
+        brought none for ``STALLED_SECONDS`` (a container that is paused holds its locks), a process downloads
+        the pack by itself. A partial download is resumed.
+
         Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
         were signed with it). Raises ``Corrupt`` (nothing is kept), ``TooLarge``, ``StorageFull``,
         ``Unavailable`` if the download ends early, and what ``download`` raises; after the last two the next
@@ -157,13 +163,31 @@ class NodeStore:
             raise TooLarge(
                 f"pack {digest}: {size} bytes; the node store holds {self.max_bytes}", "raise its bound"
             )
-        with self._files.raise_storage_full(), self._files.lock(digest.hex):
-            self._step("locked")
-            if existing := self.pack(digest, size):
-                return existing, 0
-            path, moved = self._download(digest, size, download, watcher)
+        partial = self._files.path("partial", digest.hex)
+        with self._files.raise_storage_full():
+            with contextlib.suppress(_Stalled), self._lock_download(digest, partial):
+                self._step("locked")
+                if existing := self.pack(digest, size):
+                    return existing, 0
+                path, moved = self._download(partial, digest, size, download, watcher)
+                self.evict(keep=digest)
+                return path, moved
+            own = self._files.temporary()
+            try:
+                path, moved = self._download(own, digest, size, download, watcher)
+            finally:
+                own.unlink(missing_ok=True)
         self.evict(keep=digest)
         return path, moved
+
+    @contextlib.contextmanager
+    def _lock_download(self, digest: Digest, partial: Path) -> Iterator[None]:
+        """Holds the lock of one pack's download. Raises ``_Stalled`` if its holder brings no bytes."""
+        try:
+            with self._files.lock(digest.hex, give_up=_Stall(partial).is_over):
+                yield
+        except BlockingIOError:
+            raise _Stalled from None
 
     def discard(self, digest: Digest) -> None:
         """Forgets a pack that turned out to be damaged (``Corrupt`` from a reader or an install); the next
@@ -218,6 +242,29 @@ class NodeStore:
             return None
         fresh = 0 <= time.time() - status.st_mtime <= max_age
         return answer if fresh and len(answer) <= _MAX_ANSWER_BYTES else None
+
+    @contextlib.contextmanager
+    def one_question(self, key: Digest, seconds: float) -> Iterator[bool]:
+        """Has one process of the node ask a registry what several want to know now: the others wait until it
+        has kept the answer, ``seconds`` at most. Yields whether this process waited for another one, and so
+        should look for a kept answer first. Raises nothing: without room for a lock, each process asks.
+
+        What comes after the block of a process that waited is not held up by others: if the first one got
+        no answer, all of them ask at once.
+        """
+        until, waited = time.monotonic() + seconds, False
+
+        def give_up() -> bool:
+            nonlocal waited
+            waited = True
+            return time.monotonic() > until
+
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                stack.enter_context(self._files.lock(f"ask-{key.hex}", give_up=give_up))
+            if waited:
+                stack.close()
+            yield waited
 
     def answer_age(self, key: Digest) -> float | None:
         """Returns how many seconds old a kept answer is; ``None`` if there is none, or one of the future."""
@@ -294,9 +341,8 @@ class NodeStore:
                 self._files.remove_unless_used(path)
 
     def _download(
-        self, digest: Digest, size: int, download: Download, watcher: Watcher | None
+        self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None
     ) -> tuple[Path, int]:
-        partial = self._files.path("partial", digest.hex)
         try:
             moved, intact = self._receive(partial, digest, size, download, watcher)
             if not intact and moved < size:
@@ -357,6 +403,27 @@ class NodeStore:
                 return
             if (keep is None or path.name != keep.hex) and self._files.remove_unless_used(path):
                 excess -= size
+
+
+class _Stalled(Exception):
+    """The process that downloads a pack brings no bytes."""
+
+
+class _Stall:
+    """Watches the file of another process's download."""
+
+    def __init__(self, partial: Path) -> None:
+        self._partial, self._size, self._since = partial, -1, time.monotonic()
+
+    def is_over(self) -> bool:
+        """Returns whether the file has been the same for ``STALLED_SECONDS``."""
+        try:
+            size = self._partial.lstat().st_size
+        except OSError:  # not made yet, or moved to its place a moment ago
+            size = 0
+        if size != self._size:
+            self._size, self._since = size, time.monotonic()
+        return time.monotonic() - self._since > STALLED_SECONDS
 
 
 def _download_bytes(download: Download, offset: int) -> Iterator[bytes]:

@@ -25,6 +25,8 @@ _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into each container."""
 _MAX_LINKS = 40
 """Largest number of links on the way to the root, as many as Linux follows."""
+_POLL_SECONDS = 0.01
+"""Seconds between two tries to take a lock for which a process does not wait for ever."""
 _PARTS = (
     "packs",
     "partial",
@@ -38,6 +40,8 @@ _PARTS = (
     "jobs",
     "trust",
     "probes",
+    "lists",
+    "envelopes",
     "tmp",
 )
 """Names of the folders of a store, see `node.store`."""
@@ -129,21 +133,31 @@ class StoreFiles:
         return True
 
     @contextmanager
-    def lock(self, name: str, wait: bool = True) -> Iterator[None]:
-        """Holds ``locks/<name>``. The lock ends with the process, however it ends. With ``wait=False`` raises
-        ``BlockingIOError`` if another process holds it."""
+    def lock(self, name: str, wait: bool = True, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
+        """Holds ``locks/<name>``. The lock ends with the process, however it ends, and is not inherited by a
+        forked child.
+
+        With ``wait=False``, and once ``give_up`` returns true, raises ``BlockingIOError`` if another process
+        holds it.
+        """
         path = self.path("locks", name)
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            _HELD.add(handle)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                _lock(handle, wait, give_up)
                 # The file may have been swept between open and lock; then the lock guards nothing.
                 if is_same_file(handle, path):
                     os.utime(handle)
                     yield
                     return
             finally:
-                os.close(handle)
+                if handle in _HELD:  # else this is a forked child, which has closed it
+                    _HELD.discard(handle)
+                    with contextlib.suppress(OSError):
+                        # A child that was forked a moment ago may have the handle too.
+                        fcntl.flock(handle, fcntl.LOCK_UN)
+                    os.close(handle)
 
     @contextmanager
     def raise_storage_full(self) -> Iterator[None]:
@@ -155,6 +169,36 @@ class StoreFiles:
                 f"node store {self.root}: {error.strerror or error}",
                 "free some room" if error.errno in FULL_ERRORS else "set CACHESVC_STORE to a writable folder",
             ) from error
+
+
+_HELD: set[int] = set()
+"""Handles of the locks that this process holds or waits for."""
+
+
+def _forget_inherited_locks() -> None:
+    """Closes the handles that a forked child got of its parent's locks: a lock ends when every process that
+    has it open has ended, and a worker outlives a download by days."""
+    while _HELD:
+        with contextlib.suppress(OSError):
+            os.close(_HELD.pop())
+
+
+os.register_at_fork(after_in_child=_forget_inherited_locks)
+
+
+def _lock(handle: int, wait: bool, give_up: Callable[[], bool] | None) -> None:
+    """Locks a file. Raises ``BlockingIOError`` where `StoreFiles.lock` does."""
+    if give_up is None:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if give_up():
+                raise
+        time.sleep(_POLL_SECONDS)
 
 
 def open_plain_file(path: Path, flags: int) -> int:

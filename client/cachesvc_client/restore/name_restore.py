@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
     from ..wire.records import Manifest
+    from .node_offers import NodeOffers
     from .on_demand import OnDemand
 
     AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
@@ -89,6 +90,7 @@ class SessionRestore:
             support=process.support,
             # Ranks hit together or not at all, so what one of them lacks is not asked for.
             most=None if config.bundle or this_job() is not None or may_become_rank() else FEW_RESOLVED,
+            offers=_node_offers(config, result),
         )
         self.on_demand: OnDemand | None = None
         """Brings more revisions of the names of which only a part was restored; ``None`` if all were."""
@@ -127,14 +129,15 @@ class SessionRestore:
 
         ``seconds``: how long the registry may take, before the metadata of this node are used.
         """
-        from ..trust_root.registry_metadata import refresh_policy
+        from ..trust_root.registry_metadata import AgentMetadata, refresh_policy
 
-        config = self._config
+        config, offers = self._config, self._context.offers
         if config.trust_root is None:
             return None
+        agent = None if offers is None else AgentMetadata(offers.store.trust_folder, offers.max_age)
         with self._result.timed("trust"):
             folder, deadline = self._context.store.trust_folder, time.monotonic() + seconds
-            policy, warning = refresh_policy(config.trust_root, folder, remote, deadline)
+            policy, warning = refresh_policy(config.trust_root, folder, remote, deadline, agent)
         if warning:
             self._result.warn(warning)
         return policy
@@ -185,9 +188,8 @@ class SessionRestore:
                 accept_revisions(request, remote, context, RestoreResult())
             for staged in context.revisions:
                 if is_head(staged.manifest):
-                    staged.fetch()
-                    pack = context.store.pack(staged.manifest.pack.digest)
-                    return None if pack is None else (staged, pack)
+                    pack = staged.fetch()
+                    return (staged, pack) if isinstance(pack, Path) else None
         return None
 
     def _restore_each(
@@ -268,6 +270,22 @@ class SessionRestore:
                 else:
                     result.stored += 1
         return errors
+
+
+def _node_offers(config: Config, result: RestoreResult) -> NodeOffers | None:
+    """Opens the store of this node's agent, if the user named one; a store that cannot be used is a warning,
+    and the registry is asked."""
+    if config.node_store is None or config.bundle is not None or not config.url:
+        return None
+    from ..node.shared_store import open_shared_store
+    from .node_offers import NodeOffers
+
+    try:
+        store = open_shared_store(config.node_store, config.node_owner)
+    except CacheSvcError as error:
+        result.warn(f"CACHESVC_NODE_STORE is not used: {error}")
+        return None
+    return NodeOffers(store, config.url, config.node_age)
 
 
 def _bundles(path: Path) -> list[Path]:

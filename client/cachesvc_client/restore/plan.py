@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
     from ..wire.requirement import Requirement
+    from .node_offers import NodeOffers
 
 
 class RestoreProcess(OwnResultsProcess, Protocol):
@@ -75,6 +76,7 @@ class RestoreContext:
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
         most: If more revisions of a name fit, only those are restored that are known to be needed; ``None``:
             all are.
+        offers: Answers from the lists of this node's agent; ``None`` without one.
         partial: The restore appends the names of which it left revisions out, with the tag that answered.
     """
 
@@ -94,6 +96,7 @@ class RestoreContext:
     support: Support | None = None
     fresh: bool = False
     most: int | None = None
+    offers: NodeOffers | None = None
     partial: list[NameRequest] = field(default_factory=list)
 
 

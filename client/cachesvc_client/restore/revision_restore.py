@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,25 +137,57 @@ def resolve(
     from ..http.registry import parse_resolved
 
     key = Digest.of(canonical([remote.identity, request]))
+    if (recent := _recent_answer(key, context)) is not None:
+        return recent
+    if (listed := _listed_answer(request, context)) is not None:
+        return listed
+    # A process that waits for another one's answer has the rest of the same time for its own question.
+    deadline = time.monotonic() + remote.timeout
+    with context.store.one_question(key, remote.timeout / 2) as waited:
+        if waited and (recent := _recent_answer(key, context)) is not None:
+            return recent
+        try:
+            raw, age = remote.resolve_bytes(request, deadline)
+        except CacheSvcError as error:
+            if not error.retry:
+                raise
+            last, problem = _last_answer(key, request, context, error)
+            result.warn(f"{name_request.name}: {problem}")
+            return last
+        answer = parse_resolved(raw)
+        context.store.remember_answer(key, raw, age)
+        return answer
+
+
+def _recent_answer(key: Digest, context: RestoreContext) -> ResolveAnswer | None:
+    """Returns the answer that another process of this node got in the last seconds."""
+    from ..http.registry import parse_resolved
+
     recent = None if context.fresh else context.store.recent_answer(key)
-    if recent is not None:
-        with suppress(CacheSvcError):
-            return parse_resolved(recent)
+    if recent is None:
+        return None
     try:
-        raw, age = remote.resolve_bytes(request)
-    except CacheSvcError as error:
-        if not error.retry:
-            raise
-        last, problem = _last_answer(key, context, error)
-        result.warn(f"{name_request.name}: {problem}")
-        return last
-    answer = parse_resolved(raw)
-    context.store.remember_answer(key, raw, age)
-    return answer
+        return parse_resolved(recent)
+    except CacheSvcError:
+        return None
 
 
-def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> tuple[ResolveAnswer, str]:
-    """Returns the node's last answer while the registry cannot be reached, and the line that says so.
+def _listed_answer(request: ResolveRequest, context: RestoreContext) -> ResolveAnswer | None:
+    """Returns what the lists of this node's agent offer; ``None`` if the registry is to be asked: they are
+    too old, or offer nothing that fits."""
+    if context.offers is None or context.fresh:
+        return None
+    found = context.offers.answer(request, context.offers.max_age)
+    if found is None or not (found[0].revisions or found[0].more):
+        return None
+    return found[0]
+
+
+def _last_answer(
+    key: Digest, request: ResolveRequest, context: RestoreContext, error: CacheSvcError
+) -> tuple[ResolveAnswer, str]:
+    """Returns the last answer that this node has while the registry cannot be reached, of this user's store
+    or of the agent's lists, whichever is younger; and the line that says so.
 
     What a registry withholds since then is not known: CACHESVC_OFFLINE bounds for how long. Raises ``error``
     if the node has no answer, ``Unavailable`` if the answer is older than that.
@@ -165,7 +196,10 @@ def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> 
 
     age = context.store.answer_age(key)
     last = context.store.recent_answer(key, context.offline)
+    listed = context.offers.answer(request, context.offline) if context.offers is not None else None
     allowed = duration_text(context.offline)
+    if listed is not None and (last is None or age is None or listed[1] < age):
+        return listed[0], _last_problem(listed[1], context, error)
     if age is None or (last is None and age <= context.offline):
         raise error
     if last is None:
@@ -174,12 +208,15 @@ def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> 
             "of CACHESVC_OFFLINE",
             error.hint,
         ) from None
+    return parse_resolved(last), _last_problem(age, context, error)
+
+
+def _last_problem(age: float, context: RestoreContext, error: CacheSvcError) -> str:
     end = time.strftime("%Y-%m-%d %H:%M", time.gmtime(time.time() - age + context.offline))
-    problem = (
+    return (
         f"restored from this node's last answer, which is {duration_text(age)} old (CACHESVC_OFFLINE allows "
-        f"{allowed}), and refuses it from {end} UTC on: {error}"
+        f"{duration_text(context.offline)}), and refuses it from {end} UTC on: {error}"
     )
-    return parse_resolved(last), problem
 
 
 def check_revision(
@@ -271,10 +308,11 @@ def _install_pack(
             verified.manifest, context.rules, context.roots, may_go_on=context.may_install
         ) as staging:
             return _install(verified, fetch(staging), 0, context, result, rank, staging)
-    except Corrupt:
-        # Frames are verified again at install: the node's copy was damaged since it was downloaded.
+    except (Corrupt, NotFound):
+        # Frames are verified again at install: the node's copy was damaged since it was downloaded, or the
+        # node's agent has removed it a moment ago.
         context.store.discard(verified.manifest.pack.digest)
-        return _install(verified, fetch(), 0, context, result, rank)
+        return _install(verified, fetch(own=True), 0, context, result, rank)
 
 
 def _fetch(
@@ -284,8 +322,17 @@ def _fetch(
     context: RestoreContext,
     result: RestoreResult,
     watcher: Watcher | None = None,
+    own: bool = False,
 ) -> Path:
-    """Returns the path of the pack on this node, after a download if the node lacks it."""
+    """Returns the path of the pack on this node, after a download if the node lacks it.
+
+    ``own``: the copy of the node's agent is damaged, or gone.
+    """
+    if context.offers is not None and not own:
+        present = context.store.pack(pack.digest, pack.size)
+        shared = present or context.offers.store.pack(pack.digest, pack.size)
+        if shared is not None:
+            return shared
     with result.timed("download"):
         path, moved = context.store.fetch(
             pack.digest,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 from ..atomic import replacing
@@ -35,6 +36,15 @@ class LocalMetadata:
         except OSError:
             return None
         return data if len(data) <= MAX_METADATA_BYTES else None
+
+    def age(self, name: str) -> float | None:
+        """Return how many seconds ago a file was written or confirmed; ``None`` if it is not here, or of the
+        future."""
+        try:
+            age = time.time() - (self._folder / name).lstat().st_mtime
+        except OSError:
+            return None
+        return max(0.0, age) if age > -1 else None
 
     def write(self, name: str, data: bytes) -> None:
         """Keep a file in place of an earlier one. A node store that is full or read-only keeps none."""

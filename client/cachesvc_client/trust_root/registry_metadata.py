@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -71,22 +73,56 @@ def policy_of_node(config: TrustConfig, store: NodeStore) -> tuple[SignerPolicy 
         return None, f"CACHESVC_TRUSTED_KEYS decides alone: {error}"
 
 
+@dataclass(frozen=True, slots=True)
+class AgentMetadata:
+    """Names where this node's agent keeps the trust metadata of registries, which nobody has verified here.
+    ``max_age``: seconds for which they count without a question to the registry."""
+
+    folder: Path
+    max_age: float
+
+    def fetch_from(self, url: str, root: bytes) -> tuple[Fetch, float] | None:
+        """Return a function that takes a registry's files from there, and how many seconds old they are;
+        ``None`` if they are not there."""
+        files = LocalMetadata.of_registry(self.folder, url, root)
+        age = files.age("timestamp.json")
+
+        def fetch(name: str, limit: int) -> bytes:
+            is_root = name.endswith(".root.json")
+            data = files.read(name if is_root or not name[0].isdigit() else name.split(".", 1)[1])
+            if data is None or len(data) > limit:
+                raise NotFound(f"{name}: not on this node")
+            return data
+
+        return None if age is None else (fetch, age)
+
+
 def refresh_policy(
-    pinned: Path, store: Path, remote: Remote, deadline: float | None = None
+    pinned: Path,
+    store: Path,
+    remote: Remote,
+    deadline: float | None = None,
+    agent: AgentMetadata | None = None,
 ) -> tuple[SignerPolicy, str]:
     """Return whose signatures count in a registry, and a warning if it could not be reached (else nothing).
 
-    ``store``: folder of the node store for trust metadata. While the registry cannot be reached, the metadata
-    of this node count until their time is over. Raise ``Untrusted`` for metadata that do not hold.
+    ``store``: folder of the node store for trust metadata. ``agent``: those of this node's agent, which are
+    verified like the registry's own and spare the question to it while they are recent. While the registry
+    cannot be reached, the metadata of this node count until their time is over. Raise ``Untrusted`` for
+    metadata that do not hold.
     """
     root = read_pinned(pinned)
     updater = Updater(root, LocalMetadata.of_registry(store, remote.url, root), remote.url, time.time())
+    kept = agent.fetch_from(remote.url, root) if agent is not None else None
+    if agent is not None and kept is not None and kept[1] <= agent.max_age:
+        with suppress(CacheSvcError):
+            return SignerPolicy(updater.refresh(kept[0]).targets, remote.url), ""
     try:
         return SignerPolicy(updater.refresh(_fetch_from(remote, updater, deadline)).targets, remote.url), ""
     except CacheSvcError as error:
         if not (error.retry or isinstance(error, NotFound)):
             raise
-        metadata, reason = updater.last(), error
+        metadata, reason = _last(updater, kept), error
     if metadata is None and isinstance(reason, NotFound):
         raise Untrusted(
             f"{remote.url} has no trust metadata, and {pinned} is trusted for it",
@@ -95,6 +131,14 @@ def refresh_policy(
     if metadata is None:
         raise reason
     return SignerPolicy(metadata.targets, remote.url), f"the trust metadata of this node are used: {reason}"
+
+
+def _last(updater: Updater, kept: tuple[Fetch, float] | None) -> TrustMetadata | None:
+    """Return the metadata of the node's agent or else of this user's store; ``None`` without any."""
+    if kept is not None:
+        with suppress(CacheSvcError):
+            return updater.refresh(kept[0])
+    return updater.last()
 
 
 def read_to_sign(pinned: Path, store: Path, remote: Remote) -> tuple[bytes, bytes]:

@@ -1,0 +1,1 @@
+"""Tests of the agent that keeps a node's store warm."""
