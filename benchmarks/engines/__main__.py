@@ -62,8 +62,8 @@ _VARIABLES_OF_RANKS = {
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
-"""Variables of several ranks: workers start as ``vllm serve`` starts them, and nothing uses multicast of NVLink,
-which virtual machines may not have."""
+"""Variables of several ranks: workers start as ``vllm serve`` starts them, and nothing uses multicast of
+NVLink, which virtual machines may not have."""
 
 
 def main() -> int:

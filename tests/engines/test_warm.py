@@ -139,15 +139,23 @@ def test_an_engine_that_does_not_start_is_one_line_and_publishes_nothing(
     assert unknown["exit_status"] == 9
 
 
-def serve_engine(place: Path, registry: Served, model: Path, name: str) -> tuple[str, list[Any]]:
+def serve_engine(
+    place: Path,
+    registry: Served,
+    model: Path,
+    name: str,
+    *options: str,
+    piecewise: bool = False,
+    **variables: str,
+) -> tuple[str, list[Any]]:
     """Run vLLM's server on the host ``place``, without compilers, until it has answered.
 
     Return its log and the choices of the answer."""
-    env = engine_environment(place, registry, name, compilers=False)
+    env = engine_environment(place, registry, name, piecewise=piecewise, compilers=False) | variables
     del env["CACHESVC_NAME"]  # `cachesvc run` sets it
     port, log = free_port(), place / "log"
     engine = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    engine += [f"--{key.replace('_', '-')}={value}" for key, value in ARGUMENTS.items()]
+    engine += [*(f"--{key.replace('_', '-')}={value}" for key, value in ARGUMENTS.items()), *options]
     command = [
         str(PYTHON),
         "-m",

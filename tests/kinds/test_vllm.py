@@ -214,9 +214,9 @@ def state(tmp_path: Path) -> VllmState:
     return state
 
 
-def _call(state: VllmState, engine: Engine, **callbacks: Any) -> Any:
+def _call(state: VllmState, engine: Engine, config: Any = None, **callbacks: Any) -> Any:
     asked = ProcessCallbacks(**{"before_compile": lambda: None, "launched": lambda _: None, **callbacks})
-    model = SimpleNamespace(vllm_config=None)
+    model = SimpleNamespace(vllm_config=config)
     return state._artifacts.load_model(asked, imports.Call(engine.load, (model, str(engine.own)), {}))
 
 
@@ -287,6 +287,25 @@ def test_an_artifact_of_another_engine_is_not_given_and_the_report_says_what_dif
     (tmp_path / "root" / other).write_bytes(b"verified")
     state.accept(tmp_path / "root", [other])
     assert _call(state, engine) is None and engine.paths == [str(engine.own)]
+    [reason] = state.explain(RestoredFacts({}, [{}]))
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("built", "ranks", "words"),
+    [
+        (2, 1, "it was built for 2 ranks, and this engine has 1"),
+        (1, 2, "it was built for 1 ranks, and this engine has 2"),
+        (2, 2, "vLLM's own hash"),
+    ],
+)
+def test_an_artifact_for_another_number_of_ranks_is_not_given_and_the_report_says_so(
+    tmp_path: Path, state: VllmState, engine: Engine, built: int, ranks: int, words: str
+) -> None:
+    other = [MODEL.replace(HASH, "22" * 32).replace("rank_0", f"rank_{rank}") for rank in range(built)]
+    state.accept(tmp_path / "root", other)
+    config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=ranks))
+    assert _call(state, engine, config) is None and engine.paths == [str(engine.own)]
     [reason] = state.explain(RestoredFacts({}, [{}]))
     assert words in reason
 
