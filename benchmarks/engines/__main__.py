@@ -177,12 +177,13 @@ class EngineBenchmark:
         audit: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """Start the engine, and yield what is measured; unless an earlier run did, or the limit is near."""
-        host = self._host(method, number, audit, measured=len(starts) > number)
         if len(starts) > number:
+            self._host(method, number, audit, measured=True)
             return
         if time.monotonic() + self._longest > self._end:
             _say(f"{self._name}: {method}, round {number + 1}: left for the next run, for the limit")
             return
+        host = self._host(method, number, audit, measured=False)
         begin = time.monotonic()
         starts.append(self._start(method, host, audit))
         self._longest = max(self._longest, time.monotonic() - begin)
