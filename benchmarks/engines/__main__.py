@@ -153,7 +153,9 @@ class EngineBenchmark:
         """Yield the report of `cachesvc warm` and the starts by method, after each of them.
 
         ``earlier``: what an earlier run yielded last; what it has is not measured again."""
-        report = earlier.get("warm") or (self._warm() if "cachesvc" in self._options.methods else {})
+        report = earlier.get("warm", {})
+        if "cachesvc" in self._options.methods and report.get("status") not in ("warm", "fresh"):
+            report = self._warm()
         starts: dict[str, list[dict[str, Any]]] = earlier.get("starts", {})
         conditions = {"layers": self._options.layers, "arguments": self._arguments, "env": self._variables}
         measured = {**conditions, "warm": report, "starts": starts}
@@ -300,7 +302,7 @@ def table(name: str, measured: dict[str, Any]) -> str:
     for method, starts in measured["starts"].items():
         good = list(_good(starts))
         if not good:
-            lines.append(f"{method:20}  failed")
+            lines.append(f"{method:20}  {'failed' if starts else 'not measured'}")
             continue
         cells = [_cell([start["seconds"][step] for start in good]) for step in STEPS]
         cells.append(_cell([start["compile_seconds"] or 0.0 for start in good]))
