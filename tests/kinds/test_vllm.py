@@ -295,7 +295,7 @@ def test_an_artifact_of_another_engine_is_not_given_and_the_report_says_what_dif
     ("built", "ranks", "words"),
     [
         (2, 1, "it was built for 2 ranks, and this engine has 1"),
-        (1, 2, "it was built for 1 ranks, and this engine has 2"),
+        (1, 2, "it was built for 1 rank, and this engine has 2"),
         (2, 2, "vLLM's own hash"),
     ],
 )

@@ -122,7 +122,8 @@ def _difference(path: str, accepted: Collection[str], ranks: int | None) -> str:
     folder = rest.rpartition("/rank_")[0]
     built = sorted(set(Counter(other.rpartition("/rank_")[0] for other in accepted).values()))
     if ranks is not None and built and ranks not in built:
-        return f"it was built for {' or '.join(map(str, built))} ranks, and this engine has {ranks}"
+        count = f"{' or '.join(map(str, built))} rank{'' if built == [1] else 's'}"
+        return f"it was built for {count}, and this engine has {ranks}"
     if any(other.startswith(folder + "/") for _, _, other in others):
         return "it was built for other ranks"
     return "vLLM's own hash of its configuration, its variables and its sources is another"
