@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,14 @@ from cachesvc_client.wire.digest import Digest
 
 KEY = Digest.of(b"job")
 JOBS = [Job(rank, 2, rank, 2, KEY) for rank in range(2)]
-HIT = [RankOutcome(rank, "hit", 1, 0, 0, 0, "") for rank in range(2)]
+ME = process_id(os.getpid())
+HIT = [RankOutcome(rank, ME, "hit", 1, 0, 0, 0, "") for rank in range(2)]
 
 
 def test_the_outcomes_of_all_ranks_are_known_once_each_has_left_one(tmp_path: Path) -> None:
     assert exchange(tmp_path, JOBS[0], HIT[0]) == ()
     assert exchange(tmp_path, JOBS[1], HIT[1]) == tuple(HIT)
-    later = RankOutcome(0, "partial", 1, 2, 0, 1, "why")
+    later = RankOutcome(0, ME, "partial", 1, 2, 0, 1, "why")
     assert exchange(tmp_path, JOBS[0], later) == (later, HIT[1])
 
 
@@ -33,25 +36,27 @@ def test_what_an_earlier_run_or_anybody_else_left_does_not_count(tmp_path: Path)
     ended = subprocess.Popen(["true"])
     name = process_id(ended.pid)
     ended.wait()
-    good = {"rank": 1, "state": "hit", "restored": 1, "compilations": 0, "tuning_runs": 0}
-    for message in (
-        {"process": name, "outcome": {**good, "compiler_processes": 0, "reason": ""}},
-        {"process": process_id(1), "outcome": good},
-        {"process": process_id(1), "outcome": [1]},
-        {"outcome": {}},
-        [],
-    ):
+    good = asdict(HIT[1])
+    for message in ({**good, "process": name}, {**good, "process": 1}, {**good, "more": 1}, {}, []):
         (tmp_path / "outcome-1.json").write_text(json.dumps(message))
         assert exchange(tmp_path, JOBS[0], HIT[0]) == ()
+    (tmp_path / "outcome-1.json").write_text(json.dumps(good))
+    assert exchange(tmp_path, JOBS[0], HIT[0]) == tuple(HIT)
 
 
 def test_a_line_names_the_first_rank_that_is_no_hit(tmp_path: Path) -> None:
     assert line(HIT) == "all 2 ranks: hit: nothing compiled"
-    other = RankOutcome(1, "partial", 1, 3, 1, 2, "the GPU differs")
+    other = RankOutcome(1, ME, "partial", 1, 3, 1, 2, "the GPU differs")
     text = "1 of 2 ranks are no hit; rank 1: partial, 3 compilations, 1 tuning runs: the GPU differs"
     assert line([HIT[0], other]) == text
-    assert first_to_say(tmp_path, text) and not first_to_say(tmp_path, text)
-    assert first_to_say(tmp_path, line(HIT))
+    assert first_to_say(tmp_path, [HIT[0], other]) and not first_to_say(tmp_path, [HIT[0], other])
+    assert first_to_say(tmp_path, HIT)
+
+
+def test_a_later_run_of_the_same_job_is_said_too(tmp_path: Path) -> None:
+    """torchrun on its default port gives each run the same key."""
+    assert first_to_say(tmp_path, HIT)
+    assert first_to_say(tmp_path, [replace(HIT[0], process="1:2"), HIT[1]])
 
 
 def report(state: str = "hit", compilations: int = 0, restored: int = 1) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from ..hooks import logger
 from ..node.store import NodeStore, default_root
 from ..ranks.job import Job
+from ..ranks.job_folder import process_id
 from ..ranks.outcomes import RankOutcome, exchange, first_to_say, line
 from ..wire.codec import canonical
 from ..wire.digest import Digest
@@ -28,6 +30,7 @@ def say_of_ranks(report: Report, job: Job, names: str, store: Path | None) -> No
     observed = report.observed
     own = RankOutcome(
         job.rank,
+        process_id(os.getpid()),
         report.state,
         len(report.revisions),
         observed.compilations,
@@ -38,8 +41,9 @@ def say_of_ranks(report: Report, job: Job, names: str, store: Path | None) -> No
     with suppress(CacheSvcError, OSError):
         folder = NodeStore(store or default_root()).job(Digest.of(canonical([job.key, "outcome"])))
         outcomes = exchange(folder, job, own)
-        text = line(outcomes)
-        if any(outcome.restored for outcome in outcomes) and first_to_say(folder, text):
+        if any(outcome.restored for outcome in outcomes) and first_to_say(folder, outcomes):
             hit = all(outcome.state == "hit" for outcome in outcomes)
             facts = {"event": "ranks", "names": names.split(", "), "ranks": [asdict(one) for one in outcomes]}
-            logger.write(logging.INFO if hit else logging.WARNING, "%s: %s", names, text, facts=facts)
+            logger.write(
+                logging.INFO if hit else logging.WARNING, "%s: %s", names, line(outcomes), facts=facts
+            )

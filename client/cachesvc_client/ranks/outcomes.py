@@ -2,7 +2,7 @@
 
 Each rank leaves its outcome in a folder of the job (`ranks.job_folder`):
 
-    <folder>/outcome-<n>.json   the outcome of rank n, and the process that left it
+    <folder>/outcome-<n>.json   the outcome of rank n
     <folder>/said-<hex>         what was said about all ranks, so that one of them says it
 """
 
@@ -14,17 +14,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..wire.codec import canonical
 from ..wire.digest import Digest
 from .job import Job
-from .job_folder import lives, process_id, put_file, read_json
+from .job_folder import lives, put_file, read_json
 
 
 @dataclass(frozen=True, slots=True)
 class RankOutcome:
-    """Says how one rank started. ``state``: as a report has it. ``restored``: the number of restored
-    revisions. ``reason``: the first reason why it is no hit, or an empty text."""
+    """Says how one rank started.
+
+    ``process``: its id (`job_folder`). ``state``: as a report has it. ``restored``: the number of restored
+    revisions. ``reason``: the first reason why it is no hit, or an empty text.
+    """
 
     rank: int
+    process: str
     state: str
     restored: int
     compilations: int
@@ -42,17 +47,18 @@ def exchange(folder: Path, job: Job, own: RankOutcome) -> tuple[RankOutcome, ...
     """Leave this rank's outcome in ``folder``, and return those of all ranks in their order; empty while a
     rank has left none. Outcomes of processes that ended do not count. Raises ``OSError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    message = {"process": process_id(os.getpid()), "outcome": asdict(own)}
-    put_file(folder, f"outcome-{own.rank}.json", json.dumps(message).encode())
+    put_file(folder, f"outcome-{own.rank}.json", json.dumps(asdict(own)).encode())
     outcomes = [own if rank == own.rank else _read(folder, rank) for rank in range(job.world)]
     known = tuple(outcome for outcome in outcomes if outcome is not None)
     return known if len(known) == job.world else ()
 
 
-def first_to_say(folder: Path, text: str) -> bool:
-    """Return whether no rank has said ``text`` yet; then the caller says it. Raises ``OSError``."""
+def first_to_say(folder: Path, outcomes: Sequence[RankOutcome]) -> bool:
+    """Return whether no rank has said these outcomes yet; then the caller says them. The same outcomes of
+    another run, which other processes left, are others. Raises ``OSError``."""
+    name = Digest.of(canonical([line(outcomes), *(outcome.process for outcome in outcomes)])).hex[:32]
     try:
-        handle = os.open(folder / f"said-{Digest.of(text.encode()).hex[:32]}", os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(folder / f"said-{name}", os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
     os.close(handle)
@@ -74,8 +80,7 @@ def line(outcomes: Sequence[RankOutcome]) -> str:
 def _read(folder: Path, rank: int) -> RankOutcome | None:
     message = read_json(folder / f"outcome-{rank}.json")
     try:
-        if message is None or not lives(message["process"]):
-            return None
-        return RankOutcome(**message["outcome"])
-    except (KeyError, TypeError):
+        outcome = RankOutcome(**message) if message is not None else None
+        return outcome if outcome is not None and lives(outcome.process) else None
+    except (TypeError, AttributeError):  # not what this release writes
         return None
