@@ -280,13 +280,15 @@ def _line(start: dict[str, Any]) -> str:
     """Return a start in words."""
     if "error" in start:
         return f"failed: {start['error'][-1500:]}"
-    observed, report = start["observed"], start.get("report", {})
+    observed = start["observed"]
+    reports = [worker.get("report", {}) for worker in start.get("workers", [start])]
+    outcomes = [f"{one.get('state', 'not attached')} {one.get('reasons', '')}" for one in reports]
     return (
         f"first token after {start['seconds']['first token']:.1f} s, "
         f"vLLM's compile {start['compile_seconds']:.1f} s; "
         f"{observed['compilations']} compilations, {observed['tuning_runs']} tuning runs, "
         f"{max(observed['compiler_processes'], len(start['called']))} compilers; "
-        f"{report.get('state', 'not attached')} {report.get('reasons', '')}; tokens {start['tokens'][-1]}"
+        f"{', '.join(outcomes)}; tokens {start['tokens'][-1]}"
     )
 
 
