@@ -55,6 +55,7 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_BUILD}._compile_so": ("src", "src_path", "name", "load_module", "language"),
     "torch.utils.cpp_extension._run_ninja_build": ("build_directory",),
     "vllm.compilation.decorators._try_load_aot_compiled_fn": ("model", "aot_compilation_path"),
+    "vllm.v1.worker.worker_base.WorkerWrapperBase.init_worker": ("self", "all_kwargs"),
     f"{_KERNEL_CACHE}._load_kernel_from_disk": ("key", "backend_context", "pass_configs", "compile_flags"),
     f"{_KERNEL_CACHE}._get_cache_path": ("key",),
     f"{_KERNEL_CACHE}._save_kernel_to_disk": ("key", "kernel"),

@@ -2,13 +2,17 @@
 
 ``python -m benchmarks.engines --out DIR``, with a Python that has vLLM, torch and what the client needs;
 ``--registry-python`` names one that can run the registry. `cachesvc warm` publishes the model first. Then
-each round starts the engine once by each method, every time in fresh processes. Prints a table and writes
-``DIR/engines.json``.
+each round starts the engine once by each method, every time in fresh processes. Prints a line for each start
+and a table, and writes ``DIR/engines.json`` after each start.
+
+With ``--place FOLDER`` the hosts and the registry's data stay there, and the same command goes on where an
+earlier one ended: for machines on which a command may take some minutes only. ``--limit`` ends it by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -22,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_BEGAN = time.monotonic()
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "client")]
 
@@ -48,6 +53,17 @@ ABOUT = {
     "cachesvc": "a fresh host without compilers, cachesvc run",
 }
 STEPS = ("import", "engine", "first token")
+_OF_RANKS = {"disable_custom_all_reduce": True, "distributed_executor_backend": "mp"}
+"""Engine arguments of several ranks: vLLM's own all-reduce is an operator that not every build has."""
+_VARIABLES_OF_RANKS = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+"""Variables of several ranks: workers start as ``vllm serve`` starts them, and nothing uses multicast of
+NVLink, which virtual machines may not have."""
 
 
 def main() -> int:
@@ -57,22 +73,39 @@ def main() -> int:
 
     def measure(folder: Path) -> None:
         folder = options.place or folder
+        folder.mkdir(parents=True, exist_ok=True)
         if options.bytecode:
             compile_packages(folder / "bytecode")
+        earlier = folder / "engines.json"
         result: dict[str, Any] = {**_conditions(), "methods": ABOUT, "models": {}}
+        if earlier.exists():
+            result["models"] = json.loads(earlier.read_text())["models"]
 
         def keep(name: str, measured: dict[str, Any]) -> None:
             result["models"][name] = measured
-            (options.out / "engines.json").write_text(json.dumps(result, indent=1))
+            for file in {earlier, options.out / "engines.json"}:
+                file.write_text(json.dumps(result, indent=1))
 
         with registry(folder / "registry", options.registry_python) as served:
+            served = _with_credentials(served, folder / "credentials.json")
             for name in options.models:
                 bench = EngineBenchmark(name, folder / name, served, options)
-                for measured in bench.run():
+                for measured in bench.run(result["models"].get(name, {})):
                     keep(name, measured)
                 print(table(name, result["models"][name]), flush=True)
 
     return exit_status(measure)
+
+
+def _with_credentials(served: Registry, file: Path) -> Registry:
+    """Return the registry with its token and keys, which it tells at its first start alone; ``file`` keeps
+    them, readable by this user."""
+    if served.token:
+        file.touch(mode=0o600)
+        file.write_text(json.dumps([served.token, served.trust, served.signing_key]))
+        return served
+    token, trust, signing_key = json.loads(file.read_text())
+    return dataclasses.replace(served, token=token, trust=trust, signing_key=signing_key)
 
 
 def _options() -> argparse.Namespace:
@@ -83,11 +116,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=0, help="another number of layers")
     parser.add_argument("--width", type=int, default=0, help="another hidden size")
+    parser.add_argument("--ranks", type=int, default=1, help="tensor parallel size")
+    parser.add_argument("--limit", type=float, default=0, help="begin no start that may end after this, in s")
     parser.add_argument("--args", type=json.loads, default={}, help="more engine arguments, as JSON")
     parser.add_argument("--env", type=json.loads, default={}, help="variables of the engine, as JSON")
     parser.add_argument("--registry-python", default=sys.executable, help="interpreter of the registry")
     parser.add_argument("--bytecode", action="store_true", help="compile all packages first")
-    parser.add_argument("--place", type=Path, help="folder of the hosts, kept (a temporary one)")
+    parser.add_argument(
+        "--place", type=Path, help="folder of the hosts, kept, to go on later (a temporary one)"
+    )
     return parser.parse_args()
 
 
@@ -104,24 +141,56 @@ class EngineBenchmark:
             "max_num_seqs": 16,
             "max_num_batched_tokens": 2048,
             "seed": 0,
+            **({"tensor_parallel_size": options.ranks, **_OF_RANKS} if options.ranks > 1 else {}),
             **options.args,
         }
+        self._variables = {**(_VARIABLES_OF_RANKS if options.ranks > 1 else {}), **options.env}
         self._cold: Path | None = None
+        self._end = _BEGAN + options.limit if options.limit else float("inf")
+        self._longest = 0.0
 
-    def run(self) -> Iterator[dict[str, Any]]:
-        """Yield the report of `cachesvc warm` and the starts by method, after each start."""
-        report = self._warm() if "cachesvc" in self._options.methods else {}
-        _say(f"{self._name}: warm: {report.get('status')} {report.get('reasons')}")
-        starts: dict[str, list[dict[str, Any]]] = {method: [] for method in self._options.methods}
-        conditions = {"layers": self._options.layers, "arguments": self._arguments, "env": self._options.env}
+    def run(self, earlier: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the report of `cachesvc warm` and the starts by method, after each of them.
+
+        ``earlier``: what an earlier run yielded last; what it has is not measured again."""
+        report = earlier.get("warm", {})
+        if "cachesvc" in self._options.methods and report.get("status") not in ("warm", "fresh"):
+            report = self._warm()
+        starts: dict[str, list[dict[str, Any]]] = earlier.get("starts", {})
+        conditions = {"layers": self._options.layers, "arguments": self._arguments, "env": self._variables}
         measured = {**conditions, "warm": report, "starts": starts}
-        for number in range(self._options.rounds):
-            for method in self._options.methods:
-                starts[method].append(self._start(method, number))
-                yield measured
+        yield measured
+        rounds = [
+            (method, number) for number in range(self._options.rounds) for method in self._options.methods
+        ]
+        for method, number in rounds:
+            yield from self._measure(starts.setdefault(method, []), measured, method, number)
         if "cachesvc" in starts:
-            starts["cachesvc, audited"] = [self._start("cachesvc", 0, audit=True)]
-            yield measured
+            yield from self._measure(
+                starts.setdefault("cachesvc, audited", []), measured, "cachesvc", 0, True
+            )
+
+    def _measure(
+        self,
+        starts: list[dict[str, Any]],
+        measured: dict[str, Any],
+        method: str,
+        number: int,
+        audit: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Start the engine, and yield what is measured; unless an earlier run did, or the limit is near."""
+        if len(starts) > number:
+            self._host(method, number, audit, measured=True)
+            return
+        if time.monotonic() + self._longest > self._end:
+            _say(f"{self._name}: {method}, round {number + 1}: left for the next run, for the limit")
+            return
+        host = self._host(method, number, audit, measured=False)
+        begin = time.monotonic()
+        starts.append(self._start(method, host, audit))
+        self._longest = max(self._longest, time.monotonic() - begin)
+        _say(f"{self._name}: {method}, round {number + 1}: {_line(starts[-1])}")
+        yield measured
 
     def _warm(self) -> dict[str, Any]:
         """Warm and publish the model. Return the report of the target."""
@@ -131,10 +200,13 @@ class EngineBenchmark:
         spec = host.folder / "warm.toml"
         spec.write_text(
             f'name = "{self._name}"\n[[target]]\nid = "llm"\nvllm = "{self._model}"\nargs = {{{lines}}}\n'
-            f"env = {_toml(self._options.env)}\n"
+            f"env = {_toml(self._variables)}\n"
         )
         command = [sys.executable, "-m", "cachesvc", "warm", str(spec), "--json", "--verbose"]
-        with (self._folder / "warm.log").open("w") as log:
+        log_file = self._options.out / f"{self._name.rpartition('/')[2]}-warm.log"
+        _say(f"{self._name}: warm begins; {log_file}")
+        begin = time.monotonic()
+        with log_file.open("w") as log:
             result = subprocess.run(
                 command,
                 env=environment,
@@ -144,21 +216,21 @@ class EngineBenchmark:
                 text=True,
             )
         if not result.stdout.strip():
-            raise Failed((self._folder / "warm.log").read_text()[-3000:])
+            raise Failed(log_file.read_text()[-3000:])
         [report] = json.loads(result.stdout)["targets"]
+        _say(f"{self._name}: {report['status']} after {time.monotonic() - begin:.0f} s: {report['reasons']}")
         if report["status"] not in ("warm", "fresh"):
-            _say(f"{self._name}: {(self._folder / 'warm.log').read_text()[-2000:]}")
+            _say(f"{self._name}: {log_file.read_text()[-2000:]}")
         return dict(report)
 
-    def _start(self, method: str, number: int, audit: bool = False) -> dict[str, Any]:
+    def _start(self, method: str, host: Host, audit: bool) -> dict[str, Any]:
         """Start the engine once by a method. Return its answer, or the end of its log as ``error``."""
-        host = self._host(method, number, audit)
         answer = host.folder / "answer.json"
         answer.unlink(missing_ok=True)
         arguments = dict(self._arguments, **({"enforce_eager": True} if method == "eager" else {}))
         words = [PROGRAM, str(answer), str(self._model), json.dumps(arguments)]
         variables = {
-            **self._options.env,
+            **self._variables,
             "VLLM_NO_USAGE_STATS": "1",
             **({"BENCHMARK_AUDIT": "1"} if audit else {}),
         }
@@ -170,19 +242,20 @@ class EngineBenchmark:
         try:
             _, log = host.run(*words, **variables)
         except Failed as error:
-            _say(f"{self._name}: {method}: {str(error)[-1500:]}")
             return {"error": str(error)[-3000:]}
         result: dict[str, Any] = json.loads(answer.read_text())
         called = host.folder / "trap" / "called"
         result["called"] = called.read_text().splitlines() if called.exists() else []
         result["process_seconds"] = round(time.monotonic() - begin, 2)
-        result["log"] = [line for line in log.splitlines() if line.startswith("cachesvc")][-8:]
-        _say(f"{self._name}: {method}: first token after {result['seconds']['first token']:.1f} s")
+        result["log"] = [line for line in log.splitlines() if "cachesvc: " in line][-12:]
         return result
 
-    def _host(self, method: str, number: int, audit: bool) -> Host:
-        """Return the host of a start: a fresh one, or with what a method has in place."""
+    def _host(self, method: str, number: int, audit: bool, measured: bool) -> Host:
+        """Return the host of a start: a fresh one, or with what a method has in place. ``measured``: the
+        start is over; otherwise an earlier run may have been killed in it, and its host is made anew."""
         host = Host(self._folder / f"{method.replace(' ', '-')}-{number}{'-audited' * audit}")
+        if not measured:
+            shutil.rmtree(host.folder, ignore_errors=True)
         if method == "cold" and self._cold is None:
             self._cold = host.folder
         if method in ("in place", "copied") and self._cold is None:
@@ -190,7 +263,7 @@ class EngineBenchmark:
         if method == "in place":
             assert self._cold is not None
             return Host(self._cold)
-        if method == "copied":
+        if method == "copied" and not measured:
             assert self._cold is not None
             host.environment()
             shutil.copytree(self._cold / "home" / ".cache" / "vllm", host.folder / "home" / ".cache" / "vllm")
@@ -201,6 +274,22 @@ class EngineBenchmark:
         links = host.folder / "links"
         links.mkdir(parents=True, exist_ok=True)
         return f"{trap(host.folder / 'trap')}:{path_without_compilers(os.environ['PATH'], links)}"
+
+
+def _line(start: dict[str, Any]) -> str:
+    """Return a start in words."""
+    if "error" in start:
+        return f"failed: {start['error'][-1500:]}"
+    observed = start["observed"]
+    reports = [worker.get("report", {}) for worker in start.get("workers", [start])]
+    outcomes = [f"{one.get('state', 'not attached')} {one.get('reasons', '')}" for one in reports]
+    return (
+        f"first token after {start['seconds']['first token']:.1f} s, "
+        f"vLLM's compile {start['compile_seconds']:.1f} s; "
+        f"{observed['compilations']} compilations, {observed['tuning_runs']} tuning runs, "
+        f"{max(observed['compiler_processes'], len(start['called']))} compilers; "
+        f"{', '.join(outcomes)}; tokens {start['tokens'][-1]}"
+    )
 
 
 def table(name: str, measured: dict[str, Any]) -> str:
@@ -215,7 +304,7 @@ def table(name: str, measured: dict[str, Any]) -> str:
     for method, starts in measured["starts"].items():
         good = list(_good(starts))
         if not good:
-            lines.append(f"{method:20}  failed")
+            lines.append(f"{method:20}  {'failed' if starts else 'not measured'}")
             continue
         cells = [_cell([start["seconds"][step] for start in good]) for step in STEPS]
         cells.append(_cell([start["compile_seconds"] or 0.0 for start in good]))
@@ -251,10 +340,12 @@ def _conditions() -> dict[str, Any]:
     import vllm
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    count = torch.cuda.device_count() if gpu else 0
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "gpu": gpu,
+        "gpus": count,
         "torch": torch.__version__,
         "vllm": vllm.__version__,
     }

@@ -35,9 +35,22 @@ def main() -> None:
     done("first token")
     tokens = [generate(engine, SamplingParams, prompt, 8) for prompt in PROMPTS]
     done("tokens")
-    [worker] = engine.collective_rpc("say_work")
-    Path(answer).write_text(json.dumps({"seconds": seconds, "tokens": tokens, **worker}))
+    workers = engine.collective_rpc("say_work")
+    Path(answer).write_text(json.dumps({"seconds": seconds, "tokens": tokens, **whole(workers)}))
     engine.engine_core.shutdown()
+
+
+def whole(workers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the work of the engine: the sums of its workers' counts and the longest compile; of an engine
+    with several ranks also what each worker said."""
+    counts = {
+        name: sum(worker["observed"][name] for worker in workers)
+        for name, value in workers[0]["observed"].items()
+        if isinstance(value, int)
+    }
+    longest = max(worker["compile_seconds"] or 0.0 for worker in workers)
+    first = {**workers[0], "observed": {**workers[0]["observed"], **counts}, "compile_seconds": longest}
+    return {**first, "workers": workers} if len(workers) > 1 else first
 
 
 def generate(engine: Any, parameters: Any, prompt: tuple[int, ...], count: int) -> list[int]:

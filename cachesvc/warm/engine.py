@@ -25,15 +25,17 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.hooks import counters
 from cachesvc_client.kinds.vllm import KIND
 from cachesvc_client.kinds.vllm.kind import VllmState
+from cachesvc_client.kinds.vllm.ranks import shares_one_node
 from cachesvc_client.kinds.vllm.rules import is_artifact
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
 
+from . import ranks
 from .around_compile import RESTORE_SECONDS
 from .phase import CapturedFile, PhaseRequest, PhaseResult, Times
 from .plan import Job
-from .spec import MODEL_CONFIG
+from .spec import MODEL_CONFIG, RANKS
 from .user_code import UserCodeError, add_import_paths, one_line
 
 REQUEST = "CACHESVC_WARM_REQUEST"
@@ -97,12 +99,26 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
         _generate(engine, PROMPTS[:1], 1)
         seconds = time.perf_counter() - begin
         tokens = _generate(engine, PROMPTS, TOKENS)
-        [answer] = engine.collective_rpc("cachesvc_result")
-        result = codec.build(PhaseResult, json.loads(answer))
+        result = _results(engine, request)
         result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
         result = _add_processes(result, observer.snapshot())
         result = replace(result, files_read=tuple(sorted({*result.files_read, *_descriptions()})))
         engine.engine_core.shutdown()
+    return result
+
+
+def _results(engine: Any, request: PhaseRequest) -> PhaseResult:
+    """Return what the engine's workers did, as one result: counts are sums, and files are those of all."""
+    answers = [
+        codec.build(PhaseResult, json.loads(text)) for text in engine.collective_rpc("cachesvc_result")
+    ]
+    if len(answers) != request.job.ranks:
+        raise UserCodeError(f"{len(answers)} of {request.job.ranks} workers of the engine answered")
+    if len(answers) == 1:
+        return answers[0]
+    result = ranks.combine_results(dict(enumerate(answers)), request.stage)
+    if result.error:
+        raise UserCodeError(result.error)
     return result
 
 
@@ -204,10 +220,19 @@ def _make_configuration(job: Job) -> str:
         config = arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
     except Exception as error:
         raise UserCodeError(f"vLLM refuses args or the model: {_reason(error)}") from error
-    ranks = config.parallel_config.world_size_across_dp
-    if ranks != 1:
-        raise UserCodeError(f"the engine has {ranks} ranks: an engine of several ranks cannot be proven yet")
+    _check_ranks(job, config.parallel_config)
     return str(vllm.__version__)
+
+
+def _check_ranks(job: Job, parallel: Any) -> None:
+    """Raise ``UserCodeError`` for ranks that cannot be proven. ``parallel``: a ``ParallelConfig`` of vLLM."""
+    if parallel.world_size_across_dp != job.ranks:
+        problem = f"the engine has {parallel.world_size_across_dp} ranks, and args says {job.ranks}"
+        raise UserCodeError(f"{problem} (only ranks by {RANKS} can be proven)")
+    if job.ranks > 1 and not shares_one_node(parallel):
+        backend = parallel.distributed_executor_backend
+        problem = f"the engine's ranks are started by {backend!r} or on several nodes"
+        raise UserCodeError(f'{problem} (give distributed_executor_backend = "mp" on one node)')
 
 
 def _engine_arguments(job: Job) -> Any:
@@ -267,6 +292,10 @@ def _prepared(request: PhaseRequest) -> Iterator[None]:
     (folder / "request.json").write_text(json.dumps(codec.plain(request)))
     os.environ[REQUEST] = str(folder / "request.json")
     os.environ["VLLM_NO_USAGE_STATS"] = "1"  # a build is no use of vLLM
+    if (
+        request.job.ranks > 1
+    ):  # as vllm serve does: a worker starts with nothing of this process; not in the hash
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     if request.phase == "replay":
         os.environ["PATH"] = path_without_compilers(os.environ.get("PATH", ""), folder)
     if request.load_artifacts:

@@ -1,5 +1,5 @@
-"""Restore or capture in vLLM's worker, the process that compiles. vLLM imports this module there, before it
-loads the model, because `engine` names its class as ``worker_extension_cls``.
+"""Restore or capture in vLLM's worker, the process that compiles: one for each rank. vLLM imports this module
+there, before it loads the model, because `engine` names its class as ``worker_extension_cls``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from cachesvc_client.kinds.vllm import KIND
+from cachesvc_client.ranks.job import this_job
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import Unsupported
 
+from . import kinds_used, ranks
 from .around_compile import CompilingProcess, RestoringProcess
 from .engine import REQUEST
 from .execution import describe_compiles
 from .phase import PhaseRequest, PhaseResult
+from .spec import RANKS
 
 
 class EngineWork:
@@ -62,7 +66,28 @@ def _begin() -> EngineWork | None:
     file = os.environ.get(REQUEST)
     if not file:
         return None
-    return EngineWork(codec.build(PhaseRequest, json.loads(Path(file).read_text())))
+    return EngineWork(_as_rank(codec.build(PhaseRequest, json.loads(Path(file).read_text()))))
+
+
+def _as_rank(request: PhaseRequest) -> PhaseRequest:
+    """Return the request of this worker. Each of several ranks gets cache folders of its own, as the ranks of
+    a script do, so that the files in them are this rank's. Raises ``Unsupported`` where the rank is not
+    known.
+    """
+    from cachesvc_client.session.process import process
+
+    if request.job.ranks == 1:
+        return request
+    job = this_job()
+    if job is None or job.world != request.job.ranks:
+        raise Unsupported(
+            "this worker does not know which rank of the engine it is",
+            f"vLLM may have moved a name that cachesvc wraps: warm with {RANKS} = 1",
+        )
+    os.environ.update(kinds_used.cache_folders(Path(os.environ["CACHESVC_STORE"]), "ranks", str(job.rank)))
+    process().read_variables()
+    stage = str(ranks.rank_folder(Path(request.stage), job.rank)) if request.stage else ""
+    return replace(request, stage=stage)
 
 
 # The hooks have to be in place before the worker compiles, and vLLM calls no method of an extension by then.

@@ -148,7 +148,7 @@ def _read_result(
 ) -> PhaseResult:
     """Return the result that the process wrote, or one whose error says why there is none."""
     if in_time and request.ranks:
-        result = ranks.combine_results(request, result_file)
+        result = ranks.combine_files(request, result_file)
         if result is not None:
             return result
     if in_time and process.returncode == 0 and result_file.is_file():

@@ -16,7 +16,7 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Target
 from cachesvc_client.wire.records import Workload
 
-from .spec import Spec, TargetSpec
+from .spec import RANKS, Spec, TargetSpec
 from .toml_table import did_you_mean
 
 
@@ -43,6 +43,12 @@ class Job:
     def is_engine(self) -> bool:
         """Return whether the target is an engine; if it is no script either, it is a factory's model."""
         return bool(self.spec.vllm)
+
+    @property
+    def ranks(self) -> int:
+        """Return how many processes compile what one entry holds: ranks of a script, or of an engine."""
+        args = self.spec.args
+        return int(args.get(RANKS, 1)) if self.is_engine and isinstance(args, dict) else self.spec.nproc
 
     @property
     def options(self) -> dict[str, FactorValue]:
@@ -82,7 +88,7 @@ class Job:
             grad=self.spec.grad == "grad" and not self.is_script,
             training=self.spec.kind == "training",
             autocast=self.spec.autocast,
-            ranks=self.spec.nproc,
+            ranks=self.ranks,
         )
 
 

@@ -1,4 +1,4 @@
-"""Name where each rank of a script puts its result, and combine the results of all ranks into one."""
+"""Name where each rank of a script or an engine puts what it made, and combine the results of all ranks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def rank_folder(stage: Path, rank: int) -> Path:
     return stage / f"rank-{rank}"
 
 
-def combine_results(request: PhaseRequest, result: Path) -> PhaseResult | None:
-    """Return one result of the phase: counts are sums, times those of the slowest rank, files those of all.
+def combine_files(request: PhaseRequest, result: Path) -> PhaseResult | None:
+    """Return one result of the ranks of a script, which left their results beside the file ``result``.
 
-    An error is that of the first rank that has one. ``None`` if a rank left no result and no rank says why.
+    ``None`` if a rank left no result and no rank says why.
     """
     files = {rank: result_file(result, rank) for rank in range(request.ranks)}
     results = {
@@ -40,20 +40,31 @@ def combine_results(request: PhaseRequest, result: Path) -> PhaseResult | None:
         for rank, path in files.items()
         if path.is_file()
     }
-    for rank, one in results.items():
+    if len(results) < request.ranks and not any(one.error for one in results.values()):
+        return None
+    return combine_results(results, request.stage)
+
+
+def combine_results(results: Mapping[int, PhaseResult], stage: str) -> PhaseResult:
+    """Return one result of all ranks: counts are sums, times those of the slowest rank, files those of all.
+
+    An error is that of the first rank that has one. ``stage``: where the files that each rank captured are
+    put together; if it is empty, none were captured.
+    """
+    for rank, one in sorted(results.items()):
         if one.error:
             return replace(one, error=f"rank {rank}: {one.error}")
-    if len(results) < request.ranks:
-        return None
-    every = [results[rank] for rank in range(request.ranks)]
+    every = [one for _, one in sorted(results.items())]
     return replace(
         every[0],
         times=_slowest([one.times for one in every]),
         observation=_sum([one.observation for one in every if one.observation is not None]),
         files_read=_union([one.files_read for one in every]),
+        files_required=_union([one.files_required for one in every]),
         files_added=_union([one.files_added for one in every]),
+        files_emitted=_union([one.files_emitted for one in every]),
         files_of_libraries=_union([one.files_of_libraries for one in every]),
-        capture=_join_captures(results, Path(request.stage)) if request.stage else (),
+        capture=_join_captures(results, Path(stage)) if stage else (),
         scopes=_union([one.scopes for one in every]),
         graph_requests=union(one.graph_requests for one in every),  # each rank has a device of its own
     )

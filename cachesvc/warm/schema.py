@@ -72,7 +72,8 @@ def _when(key: str, refused: Iterable[str], properties: Schema) -> Schema:
 def _engine_arguments() -> Schema:
     refused = dict.fromkeys(spec.OWN_ARGUMENTS, False)
     sizes: Schema = {name: {"const": 1} for name in spec.SIZES}
-    return {**_plain_table("engine arguments"), "properties": {**refused, **sizes}}
+    ranks: Schema = {spec.RANKS: {"type": "integer", "minimum": 1, "maximum": spec.MAX_RANKS}}
+    return {**_plain_table("engine arguments"), "properties": {**refused, **ranks, **sizes}}
 
 
 def _target_keys() -> Schema:

@@ -92,14 +92,15 @@ _ENGINE_DECIDES: dict[str, Any] = {
     "tolerance": None,
 }
 """What an engine has in the place of the defaults of the spec, which are for models."""
+RANKS = "tensor_parallel_size"
+"""Engine argument with the number of an engine's ranks."""
 SIZES = (
-    "tensor_parallel_size",
     "pipeline_parallel_size",
     "data_parallel_size",
     "prefill_context_parallel_size",
     "decode_context_parallel_size",
 )
-"""Engine arguments that make an engine of several ranks."""
+"""Engine arguments that make ranks of another sort, which nobody has proven."""
 OWN_ARGUMENTS = {
     "model": "the key vllm names the model",
     "worker_extension_cls": "warm itself extends the worker",
@@ -246,8 +247,13 @@ def _engine(table: Table, model: str) -> dict[str, Any]:
             table.fail(("args", name), problem, "drop it")
     for name in SIZES:
         if args.get(name, 1) != 1:
-            problem = f"{toml_value(args[name])}: an engine of several ranks cannot be proven yet"
-            table.fail(("args", name), problem, "drop it, or publish from the engine: docs/engines/vllm.md")
+            problem = f"{toml_value(args[name])}: such ranks of an engine cannot be proven yet"
+            table.fail(("args", name), problem, f"drop it; ranks by {RANKS} are proven")
+    ranks = args.get(RANKS, 1)
+    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
+        table.fail(
+            ("args", RANKS), f"{toml_value(ranks)} is no number of ranks", f"allowed: 1 to {MAX_RANKS}"
+        )
     files = tuple(table.path_to("files", item, folder=False) for item in table.texts("files"))
     return {"vllm": folder, "args": args, "files": files}
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,20 @@ def warm(
     name: str,
     *options: str,
     piecewise: bool = False,
+    env: Mapping[str, str] | None = None,
     **changed: Any,
 ) -> dict[str, Any]:
-    """Run `cachesvc warm` on the host ``place``. Return its report of the only target, with its status."""
+    """Run `cachesvc warm` on the host ``place``. Return its report of the only target, with its status.
+
+    ``env``: the variables of the engine. ``changed``: engine arguments."""
     arguments = ", ".join(f"{key} = {json.dumps(value)}" for key, value in {**ARGUMENTS, **changed}.items())
-    target = f'id = "llm"\nvllm = "{model}"\nargs = {{{arguments}}}\n'
+    variables = ", ".join(f"{key} = {json.dumps(value)}" for key, value in (env or {}).items())
+    target = f'id = "llm"\nvllm = "{model}"\nargs = {{{arguments}}}\nenv = {{{variables}}}\n'
     (place / "warm.toml").write_text(f'name = "{name}"\n[[target]]\n{target}')
-    env = {**engine_environment(place, None, "", piecewise=piecewise), **registry.publisher}
+    own = {**engine_environment(place, None, "", piecewise=piecewise), **registry.publisher}
     command = [str(PYTHON), "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json", *options]
     result = subprocess.run(
-        command, env=env, cwd=place / "work", capture_output=True, text=True, timeout=_SECONDS, check=False
+        command, env=own, cwd=place / "work", capture_output=True, text=True, timeout=_SECONDS, check=False
     )
     assert result.stdout, result.stderr[-3000:]
     [target_report] = json.loads(result.stdout)["targets"]
@@ -134,15 +139,23 @@ def test_an_engine_that_does_not_start_is_one_line_and_publishes_nothing(
     assert unknown["exit_status"] == 9
 
 
-def serve_engine(place: Path, registry: Served, model: Path, name: str) -> tuple[str, list[Any]]:
+def serve_engine(
+    place: Path,
+    registry: Served,
+    model: Path,
+    name: str,
+    *options: str,
+    piecewise: bool = False,
+    **variables: str,
+) -> tuple[str, list[Any]]:
     """Run vLLM's server on the host ``place``, without compilers, until it has answered.
 
     Return its log and the choices of the answer."""
-    env = engine_environment(place, registry, name, compilers=False)
+    env = engine_environment(place, registry, name, piecewise=piecewise, compilers=False) | variables
     del env["CACHESVC_NAME"]  # `cachesvc run` sets it
     port, log = free_port(), place / "log"
     engine = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    engine += [f"--{key.replace('_', '-')}={value}" for key, value in ARGUMENTS.items()]
+    engine += [*(f"--{key.replace('_', '-')}={value}" for key, value in ARGUMENTS.items()), *options]
     command = [
         str(PYTHON),
         "-m",

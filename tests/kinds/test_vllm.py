@@ -214,9 +214,9 @@ def state(tmp_path: Path) -> VllmState:
     return state
 
 
-def _call(state: VllmState, engine: Engine, **callbacks: Any) -> Any:
+def _call(state: VllmState, engine: Engine, config: Any = None, **callbacks: Any) -> Any:
     asked = ProcessCallbacks(**{"before_compile": lambda: None, "launched": lambda _: None, **callbacks})
-    model = SimpleNamespace(vllm_config=None)
+    model = SimpleNamespace(vllm_config=config)
     return state._artifacts.load_model(asked, imports.Call(engine.load, (model, str(engine.own)), {}))
 
 
@@ -287,6 +287,25 @@ def test_an_artifact_of_another_engine_is_not_given_and_the_report_says_what_dif
     (tmp_path / "root" / other).write_bytes(b"verified")
     state.accept(tmp_path / "root", [other])
     assert _call(state, engine) is None and engine.paths == [str(engine.own)]
+    [reason] = state.explain(RestoredFacts({}, [{}]))
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("built", "ranks", "words"),
+    [
+        (2, 1, "it was built for 2 ranks, and this engine has 1"),
+        (1, 2, "it was built for 1 rank, and this engine has 2"),
+        (2, 2, "vLLM's own hash"),
+    ],
+)
+def test_an_artifact_for_another_number_of_ranks_is_not_given_and_the_report_says_so(
+    tmp_path: Path, state: VllmState, engine: Engine, built: int, ranks: int, words: str
+) -> None:
+    other = [MODEL.replace(HASH, "22" * 32).replace("rank_0", f"rank_{rank}") for rank in range(built)]
+    state.accept(tmp_path / "root", other)
+    config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=ranks))
+    assert _call(state, engine, config) is None and engine.paths == [str(engine.own)]
     [reason] = state.explain(RestoredFacts({}, [{}]))
     assert words in reason
 
@@ -436,3 +455,77 @@ def test_a_description_that_is_none_is_not_captured(
     (models.folder / models.FILE).write_text(content)
     models.model.load_model_cls()
     assert state.used_files(tmp_path / "root") == set()
+
+
+# The ranks of an engine ----------------------------------------------------------------------------
+
+
+class Workers:
+    """Is vLLM's wrapper of a worker, as far as the kind reads it (0.26.0 and 0.32.0)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[dict[str, Any]] = []
+        started = self.started
+
+        class WorkerWrapperBase:
+            def __init__(self, rpc_rank: int = 0) -> None:
+                self.rpc_rank = rpc_rank
+
+            def init_worker(self, all_kwargs: list[dict[str, Any]]) -> None:
+                started.append(all_kwargs[self.rpc_rank])
+
+        self.wrapper = WorkerWrapperBase
+        module = ModuleType("vllm.v1.worker.worker_base")
+        vars(module)["WorkerWrapperBase"] = WorkerWrapperBase
+        for name in ("vllm", "vllm.v1", "vllm.v1.worker"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def start(self, rank: int, **parallel: Any) -> None:
+        """Start the worker of a rank, by default of two on this node."""
+        facts = {"world_size": 2, "local_world_size": 2, "data_parallel_size": 1}
+        config = SimpleNamespace(**{**facts, "distributed_executor_backend": "mp", **parallel})
+        arguments = {"rank": rank, "distributed_init_method": "tcp://127.0.0.1:1"}
+        every: list[dict[str, Any]] = [{}, {}]
+        every[rank] = {**arguments, "vllm_config": SimpleNamespace(parallel_config=config)}
+        self.wrapper(rank).init_worker(every)
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Workers, list[tuple[Any, ...]]]]:
+    workers, ranks = Workers(monkeypatch), []
+    VllmState().install_hooks(
+        ProcessCallbacks(lambda: None, lambda _: None, joined=lambda *one: ranks.append(one))
+    )
+    yield workers, ranks
+    imports.disarm()
+
+
+def test_a_worker_of_several_ranks_on_one_node_is_known_before_it_starts(joined: Any) -> None:
+    workers, ranks = joined
+    workers.start(1)
+    assert ranks == [(1, 2, ["tcp://127.0.0.1:1"])]
+    assert len(workers.started) == 1
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        {"world_size": 1, "local_world_size": 1, "distributed_executor_backend": "uni"},
+        {"distributed_executor_backend": "ray"},
+        {"distributed_executor_backend": "external_launcher"},
+        {"local_world_size": 1},
+        {"data_parallel_size": 2},
+    ],
+)
+def test_ranks_of_which_some_may_be_elsewhere_make_no_job(joined: Any, parallel: dict[str, Any]) -> None:
+    """Nobody would come to vote for a rank of another node, and the others would wait."""
+    workers, ranks = joined
+    workers.start(0, **parallel)
+    assert ranks == [] and len(workers.started) == 1
+
+
+def test_a_vllm_that_tells_the_rank_in_another_way_starts_as_without_us(joined: Any) -> None:
+    workers, ranks = joined
+    workers.wrapper(0).init_worker([{"rank": 0}])
+    assert ranks == [] and workers.started == [{"rank": 0}]

@@ -14,7 +14,8 @@ import pytest
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.kinds import rule_of
 from cachesvc_client.node.install import serves_rank
-from cachesvc_client.ranks.job import misfit, this_job
+from cachesvc_client.ranks import job as jobs
+from cachesvc_client.ranks.job import join, misfit, this_job
 from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
@@ -66,6 +67,34 @@ def test_a_loopback_address_means_that_all_ranks_are_here():
     far = this_job({**bare, "MASTER_ADDR": "node-9"})
     assert (far.rank, far.here) == (2, 0), "nobody knows which other ranks are here, so nobody waits for them"
     assert this_job({name: value for name, value in bare.items() if name != "MASTER_PORT"}).here == 0
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    monkeypatch.setattr(jobs, "_joined", [])
+
+
+@pytest.mark.usefixtures("joined")
+def test_a_worker_of_an_engine_is_the_rank_that_the_engine_tells(monkeypatch):
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    join(0, 2, ["tcp://127.0.0.1:5000"])
+    first = this_job()
+    assert (first.rank, first.world, first.local, first.here, first.one_node) == (0, 2, 0, 2, True)
+    join(1, 2, ["tcp://127.0.0.1:5000"])
+    assert this_job().rank == 1 and this_job().key == first.key
+    join(1, 2, ["tcp://127.0.0.1:5001"])
+    assert this_job().key != first.key, "another engine that the same process starts"
+    assert this_job(TORCHRUN).key != first.key
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (2, 2), (-1, 2)])
+def test_numbers_that_are_no_rank_make_no_job(monkeypatch, rank, world):
+    for name in TORCHRUN:
+        monkeypatch.delenv(name, raising=False)
+    join(rank, world, [])
+    assert this_job() is None
 
 
 @pytest.mark.parametrize("starter", ["multiprocessing", "torchrun", "plain"])

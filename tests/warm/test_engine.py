@@ -4,22 +4,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from cachesvc.warm import engine, judge
+from cachesvc.warm import engine, engine_worker, judge
 from cachesvc.warm.phase import CapturedFile, PhaseRequest, PhaseResult
 from cachesvc.warm.plan import Job, plan
 from cachesvc.warm.report import plan_lines
 from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.user_code import UserCodeError
 from cachesvc.warm.worker import perform
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.wire.errors import SpecError
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import SpecError, Unsupported
 
 SPEC = """\
 name = "team/llm"
@@ -69,8 +74,11 @@ WRONG = {
     "missing folder": ('vllm = "nowhere"', "line 4", "vllm: no such folder"),
     "no config": ('vllm = "."', "line 4", "vllm: no config.json in"),
     "two types": ('vllm = "llama"\nscript = "a.py"', "line 4", "both script and vllm"),
-    "ranks": ('vllm = "llama"\nargs = {tensor_parallel_size = 2}', "line 5", "several ranks"),
-    "data parallel": ('vllm = "llama"\nargs = {data_parallel_size = 2}', "line 5", "several ranks"),
+    "no ranks": ('vllm = "llama"\nargs = {tensor_parallel_size = 0}', "line 5", "0 is no number of ranks"),
+    "ranks in words": ('vllm = "llama"\nargs = {tensor_parallel_size = "2"}', "line 5", "no number of ranks"),
+    "too many ranks": ('vllm = "llama"\nargs = {tensor_parallel_size = 65}', "line 5", "allowed: 1 to 64"),
+    "pipeline": ('vllm = "llama"\nargs = {pipeline_parallel_size = 2}', "line 5", "cannot be proven yet"),
+    "data parallel": ('vllm = "llama"\nargs = {data_parallel_size = 2}', "line 5", "cannot be proven yet"),
     "model twice": ('vllm = "llama"\nargs = {model = "x"}', "line 5", "args.model: the key vllm names"),
     "extension": ('vllm = "llama"\nargs = {worker_extension_cls = "a.B"}', "line 5", "warm itself extends"),
     "inputs": ('vllm = "llama"\ninputs = {}', "line 5", "inputs: the engine decides this itself"),
@@ -111,6 +119,86 @@ def test_an_engine_is_identified_by_version_path_configuration_and_arguments(fol
         (folder / "llama" / name).write_text('{"changed": true}')
         others.add(engine.engine_digest(job_of(folder), "0.32.0"))
     assert len(others) == 10 and digest not in others
+
+
+def ranks_job(folder: Path) -> Job:
+    return job_of(folder, SPEC.replace("max_model_len", "tensor_parallel_size = 2, max_model_len"))
+
+
+def test_the_ranks_of_an_engine_are_part_of_its_workload(folder: Path) -> None:
+    one, two = job_of(folder), ranks_job(folder)
+    assert (one.ranks, two.ranks) == (1, 2)
+    assert two.workload(model=None, script=None, inputs={}, dtype="").ranks == 2
+    assert PhaseRequest("compile", two).ranks == 0, "vLLM starts them, and torchrun does not"
+
+
+def parallel(**changes: Any) -> SimpleNamespace:
+    """Return what `warm` reads of vLLM's ParallelConfig, of two ranks on this node."""
+    facts = {"world_size": 2, "world_size_across_dp": 2, "local_world_size": 2, "data_parallel_size": 1}
+    return SimpleNamespace(**{**facts, "distributed_executor_backend": "mp", **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"world_size_across_dp": 4}, "the engine has 4 ranks, and args says 2"),
+        ({"distributed_executor_backend": "ray"}, "are started by 'ray' or on several nodes"),
+        ({"local_world_size": 1}, "on several nodes"),
+    ],
+)
+def test_ranks_that_cannot_be_proven_are_refused(folder: Path, changes: dict[str, Any], problem: str) -> None:
+    engine._check_ranks(ranks_job(folder), parallel())
+    with pytest.raises(UserCodeError, match=problem):
+        engine._check_ranks(ranks_job(folder), parallel(**changes))
+
+
+class Workers:
+    """Stands for vLLM's engine: answers for its workers."""
+
+    def __init__(self, *results: PhaseResult) -> None:
+        self._results = results
+
+    def collective_rpc(self, method: str) -> list[str]:
+        assert method == "cachesvc_result"
+        return [json.dumps(codec.plain(result)) for result in self._results]
+
+
+def worker_result(**facts: Any) -> PhaseResult:
+    observation = Observation(compilations=facts.pop("compilations", 0), compiler_processes=1)
+    return PhaseResult("replay", observation=observation, **facts)
+
+
+def test_what_the_workers_did_is_one_result_of_the_engine(folder: Path) -> None:
+    """Work of one worker alone is seen, also where the first worker has none."""
+    request = PhaseRequest("replay", ranks_job(folder))
+    answers = Workers(
+        worker_result(files_read=("vllm/a",), files_emitted=("triton/a",), files_required=("triton/x",)),
+        worker_result(compilations=3, files_read=("vllm/b",), files_added=("inductor/c",)),
+    )
+    whole = engine._results(answers, request)
+    assert whole.observation is not None
+    assert (whole.observation.compilations, whole.observation.compiler_processes) == (3, 2)
+    assert (whole.files_read, whole.files_added) == (("vllm/a", "vllm/b"), ("inductor/c",))
+    assert (whole.files_emitted, whole.files_required) == (("triton/a",), ("triton/x",))
+    assert judge.remaining_work(whole)
+
+
+def test_a_worker_that_does_not_answer_or_fails_fails_the_phase(folder: Path) -> None:
+    request = PhaseRequest("replay", ranks_job(folder))
+    with pytest.raises(UserCodeError, match="1 of 2 workers of the engine answered"):
+        engine._results(Workers(worker_result()), request)
+    with pytest.raises(UserCodeError, match="rank 1: not restored"):
+        engine._results(Workers(worker_result(), worker_result(error="not restored")), request)
+
+
+def test_a_worker_that_does_not_know_its_rank_restores_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vLLM that moved the name that tells the rank: no files of one rank may pass as another's."""
+    monkeypatch.setattr(engine_worker, "this_job", lambda: None)
+    with pytest.raises(Unsupported, match="does not know which rank of the engine it is"):
+        engine_worker._as_rank(PhaseRequest("replay", ranks_job(folder)))
+    assert engine_worker._as_rank(PhaseRequest("replay", job_of(folder))).stage == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from cachesvc.warm.phase import CapturedFile, PhaseRequest, PhaseResult, Times
 from cachesvc.warm.plan import plan
-from cachesvc.warm.ranks import combine_results, rank_folder, result_file
+from cachesvc.warm.ranks import combine_files, rank_folder, result_file
 from cachesvc.warm.spec import parse_spec
 from cachesvc.warm.worker import as_rank
 from cachesvc_client.hooks.counters import Observation
@@ -50,7 +50,7 @@ def leave(tmp_path, rank, **more):
 def test_counts_are_summed_and_files_are_joined(phase_request, tmp_path):
     for rank in range(2):
         leave(tmp_path, rank)
-    whole = combine_results(phase_request, tmp_path / "result.json")
+    whole = combine_files(phase_request, tmp_path / "result.json")
     assert whole.observation == Observation(
         compilations=4, processes=("g++", "g++"), counters={"hits": 2}, bypassed=("why",)
     )
@@ -72,7 +72,7 @@ def test_the_graphs_of_all_ranks_are_one_workload(phase_request, tmp_path):
     """Each rank has a device of its own; one entry serves all of them."""
     for rank in range(2):
         leave(tmp_path, rank, graph_requests={"device": [f"cuda:{rank}"], "dtype": ["float32"]})
-    assert combine_results(phase_request, tmp_path / "result.json").graph_requests == {
+    assert combine_files(phase_request, tmp_path / "result.json").graph_requests == {
         "device": ["cuda:0", "cuda:1"],
         "dtype": ["float32"],
     }
@@ -81,14 +81,13 @@ def test_the_graphs_of_all_ranks_are_one_workload(phase_request, tmp_path):
 def test_the_error_of_a_rank_is_reported_though_torchrun_ended_the_others(phase_request, tmp_path):
     leave(tmp_path, 1, error="it.py raised ValueError: no")
     assert (
-        combine_results(phase_request, tmp_path / "result.json").error
-        == "rank 1: it.py raised ValueError: no"
+        combine_files(phase_request, tmp_path / "result.json").error == "rank 1: it.py raised ValueError: no"
     )
 
 
 def test_a_rank_without_a_result_is_reported(phase_request, tmp_path):
     leave(tmp_path, 0)
-    assert combine_results(phase_request, tmp_path / "result.json") is None
+    assert combine_files(phase_request, tmp_path / "result.json") is None
 
 
 def test_a_rank_has_a_folder_a_stage_and_a_result_of_its_own(phase_request, tmp_path, monkeypatch):

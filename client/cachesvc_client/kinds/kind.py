@@ -58,6 +58,9 @@ class ProcessCallbacks(NamedTuple):
     missed: Callable[[str], bool] = lambda _: False
     """Take a compiler's key that it looked up and did not find; return whether files of it have been
     installed now, so that it is to look again. Does not raise."""
+    joined: Callable[[int, int, Sequence[str]], None] = lambda *_: None
+    """Note that this process is a rank of an engine, all of whose ranks are on this node: takes the rank, the
+    number of ranks, and texts that are the same for these ranks and differ from other engines."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

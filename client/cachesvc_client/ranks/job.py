@@ -2,14 +2,14 @@
 
 Launchers put rank and size of a job into variables (torchrun: docs of ``torch.distributed.run``, *Environment
 variables*) before the process starts. A worker of ``multiprocessing`` may learn its rank later, or give it to
-``torch.distributed`` alone.
+``torch.distributed`` alone. Of a worker of an engine, the kind that hooks the engine tells it (`join`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,9 +48,26 @@ class Job:
         return self.here == self.world
 
 
+_joined: list[Job] = []
+"""The job that this process has joined, if an engine has told its rank."""
+
+
+def join(rank: int, world: int, about: Sequence[str]) -> None:
+    """Note that this process is ``rank`` of the ``world`` ranks of an engine, all of them on this node and
+    started by one process. ``about``: what is the same for these ranks, and differs from other jobs of that
+    process. Numbers that are no rank of a job are ignored."""
+    from .job_folder import process_id  # Few processes need the module.
+
+    if 0 <= rank < world and world >= 2:
+        key = Digest.of(canonical([_machine(), world, process_id(os.getppid()), *about]))
+        _joined[:] = [Job(rank, world, rank, world, key)]
+
+
 def this_job(environ: Mapping[str, str] | None = None) -> Job | None:
     """Returns the job as far as it is known now; ``None`` for a process alone. Imports nothing, never
     raises."""
+    if environ is None and _joined:
+        return _joined[0]
     environ = os.environ if environ is None else environ
     rank, world = _process_group() or (_number(environ, "RANK"), _number(environ, "WORLD_SIZE"))
     if rank is None or world is None or not 0 <= rank < world or world < 2:

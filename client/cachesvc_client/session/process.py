@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graphs import ambient, backend_names, key_components, operators
@@ -74,6 +74,7 @@ class Process(ProcessOutput):
             after,
             restored,
             missed,
+            _join_ranks,
             self.registered_functions,
         )
         for state in self.kinds.values():
@@ -125,6 +126,12 @@ class Process(ProcessOutput):
         """Record a Triton kernel that the application launched itself."""
         self._used = True
         self.asked.note_launch(event)
+
+
+def _join_ranks(rank: int, world: int, about: Sequence[str]) -> None:
+    from ..ranks.job import join
+
+    join(rank, world, about)
 
 
 _process: Process | None = None

@@ -59,6 +59,11 @@ class ProcessFolders:
         self._used = False
         """Whether a compiler may have opened a file of the folder."""
 
+    def read_variables(self) -> None:
+        """Take what the variables of folders say now as what the user named. For a process of `warm` whose
+        hooks were in place before it knew its folders; to be called before `prepare`."""
+        self.folders = Folders(KINDS)
+
     @property
     def support_text(self) -> str:
         """Return in words why entries may be restored here, for the log."""

@@ -317,6 +317,10 @@ class Session:
         # and forgets that SIGINT ended it when an import of dataclasses runs exec().
         from ..node import capture  # noqa: F401
         from ..outcome import log, report, send  # noqa: F401
+        from ..ranks.job import this_job
+
+        if this_job() is not None:
+            from ..outcome import rank_log  # noqa: F401
 
         if self.has_revisions:
             self._callbacks.report()

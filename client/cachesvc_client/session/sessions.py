@@ -286,6 +286,16 @@ class Sessions:
         failed = any(session.error is not None for session in self.sessions)
         return make_report(self.process, results, ends, canary, failed)
 
+    def _say_of_ranks(self, report: Report) -> None:
+        """Have one rank of a job log the outcome of all ranks on this node."""
+        from ..ranks.job import this_job
+
+        job, configs = this_job(), [session.config for session in self.sessions if session.config is not None]
+        if job is not None and configs:
+            from ..outcome.rank_log import say_of_ranks
+
+            say_of_ranks(report, job, ", ".join(session.label for session in self.sessions), configs[0].store)
+
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
         self.watch.flush(timeout)
@@ -319,6 +329,7 @@ class Sessions:
             self._outcome = OutcomeLog()
         names = [session.label for session in self.sessions if session.has_revisions]
         self._outcome.say(report, ", ".join(names), moment)
+        self._say_of_ranks(report)
         if self._missed_keys is not None or self._restored_in_part():
             from .missed_keys import MissedKeys
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,7 @@ class Artifacts:
         self._before.setdefault(path, (own, _signature(own)))
         self.seconds += time.perf_counter() - begin
         if accepted is None or not accepted.is_file():
-            self._note_other(path)
+            self._note_other(path, call.argument("model").vllm_config)
             return call()
         call.set_argument("aot_compilation_path", str(accepted))
         loads = _loads_counted()
@@ -97,10 +98,12 @@ class Artifacts:
             raise ValueError(f"{own} is no path of vLLM's cache folder")
         return f"{identity(config)}/{inside}"
 
-    def _note_other(self, path: str) -> None:
+    def _note_other(self, path: str, config: Any) -> None:
         """Note why none of the accepted files is the one at ``path``, if there are any."""
         if self._accepted:
-            self._note(f"no artifact of the entry is for this engine: {_difference(path, self._accepted)}")
+            ranks = getattr(getattr(config, "parallel_config", None), "world_size", None)
+            difference = _difference(path, self._accepted, ranks)
+            self._note(f"no artifact of the entry is for this engine: {difference}")
 
     def _note(self, reason: str) -> None:
         if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
@@ -108,13 +111,19 @@ class Artifacts:
         _log.debug("%s", reason)
 
 
-def _difference(path: str, accepted: Collection[str]) -> str:
-    """Return in words how a path differs from the accepted ones, by the names of its folders."""
+def _difference(path: str, accepted: Collection[str], ranks: int | None) -> str:
+    """Return in words how a path differs from the accepted ones, by the names of its folders.
+
+    ``ranks``: the number of ranks of this engine; ``None`` if it is not known."""
     rest = path.partition("/")[2]
     others = [other.partition("/") for other in accepted]
     if any(other == rest for _, _, other in others):
         return "settings differ that vLLM's hash leaves out (docs/engines/vllm.md)"
     folder = rest.rpartition("/rank_")[0]
+    built = sorted(set(Counter(other.rpartition("/rank_")[0] for other in accepted).values()))
+    if ranks is not None and built and ranks not in built:
+        count = f"{' or '.join(map(str, built))} rank{'' if built == [1] else 's'}"
+        return f"it was built for {count}, and this engine has {ranks}"
     if any(other.startswith(folder + "/") for _, _, other in others):
         return "it was built for other ranks"
     return "vLLM's own hash of its configuration, its variables and its sources is another"

@@ -38,6 +38,13 @@ _DESCRIBE = Hook(
     "vLLM imports the model's class once more, in another process, at each start on a fresh host",
     role="speed",
 )
+_RANK = Hook(
+    "vllm.v1.worker.worker_base",
+    "WorkerWrapperBase.init_worker",
+    "learns which rank of the engine a worker is",
+    "the ranks of an engine do not agree before they restore, and publish nothing together",
+    role="speed",
+)
 _LOAD_CLASS = Hook(
     "vllm.model_executor.models.registry",
     "_LazyRegisteredModel.load_model_cls",
@@ -63,6 +70,7 @@ class VllmState(KindState):
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
         _FACTORS.install(_without_what_decides_nothing)
+        _RANK.install(functools.partial(_note_rank, callbacks))
         _DESCRIBE.install(lambda call: self._model_infos().describe(callbacks, call))
         _LOAD_CLASS.install(lambda call: self._model_infos().note_class(call))
         load = functools.partial(self._artifacts.load_model, callbacks)
@@ -138,6 +146,13 @@ def _without_what_decides_nothing(call: imports.Call) -> Any:
     return {name: value for name, value in factors.items() if name not in OUT_OF_HASH}
 
 
+def _note_rank(callbacks: ProcessCallbacks, call: imports.Call) -> Any:
+    """Run in the place of ``WorkerWrapperBase.init_worker(self, all_kwargs)``."""
+    from .ranks import note_rank  # Only a process of vLLM needs the module.
+
+    return note_rank(callbacks, call)
+
+
 def _copy(own: Path, target: Path) -> None:
     """Copy a file that vLLM wrote, whole. Raises ``OSError``."""
     from ...atomic import replacing
@@ -156,5 +171,5 @@ KIND = Kind(
     place="vllm",
     sets_variable=False,
     decides_fit=False,
-    hooks=(_FACTORS, _DESCRIBE, _LOAD_CLASS, _LOAD),
+    hooks=(_FACTORS, _RANK, _DESCRIBE, _LOAD_CLASS, _LOAD),
 )

@@ -18,16 +18,13 @@ class Publisher:
         """Publish what this worker compiled or used, as `cachesvc_client.publish` does, and return the
         answer.
 
-        Each worker of several has an entry of its own, since its artifacts are those of its rank; a service
-        restores all entries of the name, and each worker takes its own. Raises ``CacheSvcError``.
+        The workers of an engine with several ranks publish one revision together. Raises ``CacheSvcError``.
         """
         import cachesvc_client
 
         from ...wire.codec import plain
 
-        ranks = int(getattr(getattr(self, "parallel_config", None), "world_size", 1))
-        target = "vllm" if ranks == 1 else f"vllm-rank-{getattr(self, 'rank', 0)}"
-        return dict(plain(cachesvc_client.publish(name, target=target)))
+        return dict(plain(cachesvc_client.publish(name, target="vllm")))
 
     def cachesvc_report(self) -> dict[str, Any]:
         """Return this worker's report (`cachesvc_client.report`), and vLLM's own counters of its compiles."""
