@@ -30,7 +30,7 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm", "tilelang")
+PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"

@@ -1,10 +1,10 @@
 """Show that kernels that FlashInfer compiles are restored on a fresh host: ``kernel_jits.py --out DIR``.
 
-A fresh process has FlashInfer build modules with nvcc and ninja, and publishes them to a registry on loopback;
-its folders are removed. Then fresh processes start by each method. Those that restore have another HOME, TMPDIR
-and working directory, empty folders, and neither nvcc, ninja nor a C++ compiler on the PATH. Prints a table,
-writes ``DIR/kernel_jits.json``; exit status 0 if all was as the client promises. Needs a GPU, unless
-``--no-launch`` has the processes load the modules and launch no kernel.
+A fresh process has FlashInfer build modules with nvcc and ninja, and publishes them to a registry on
+loopback. Its folders are removed. Then fresh processes start by each method. Those that restore have another
+HOME, TMPDIR and working directory, empty folders, and neither nvcc, ninja nor a C++ compiler on the PATH.
+Prints a table and writes ``DIR/kernel_jits.json``; exit status 0 if all was as the client promises. Needs a
+GPU, unless ``--no-launch`` has the processes load the modules and launch no kernel.
 """
 
 from __future__ import annotations
@@ -140,7 +140,10 @@ def _load(module: str, torch: Any) -> Answer:
     }
     make, function = specifications[module]
     loaded = make().build_and_load()
-    return {"digest": f"{function} {'is there' if getattr(loaded, function) else 'is missing'}", "right": True}
+    return {
+        "digest": f"{function} {'is there' if getattr(loaded, function) else 'is missing'}",
+        "right": True,
+    }
 
 
 # Hosts -----------------------------------------------------------------------------------------
@@ -207,7 +210,9 @@ class Bench:
         )
         wall = round(time.monotonic() - begin, 2)
         if result.returncode:
-            raise Failed(f"{method}: status {result.returncode}\n{result.stdout[-1500:]}{result.stderr[-3000:]}")
+            raise Failed(
+                f"{method}: status {result.returncode}\n{result.stdout[-1500:]}{result.stderr[-3000:]}"
+            )
         answer: Answer = json.loads(result.stdout.strip().splitlines()[-1])
         calls = Counter(line.split()[0] for line in log.read_text().splitlines() if "--version" not in line)
         answer |= {"method": method, "wall": wall, "calls": dict(calls)}
@@ -216,7 +221,8 @@ class Bench:
 
 
 def make_toolkit(folder: Path) -> Path:
-    """Make a folder of CUDA whose nvcc is counted, with a ``libcuda`` to link with if the real one has none."""
+    """Make a folder of CUDA whose nvcc is counted, with a ``libcuda`` to link with, which the real one may
+    lack."""
     real = Path(os.path.realpath(os.environ.get("CUDA_HOME") or "/usr/local/cuda"))
     if not (real / "bin" / "nvcc").exists():
         sys.exit(f"error: no nvcc in {real}/bin: set CUDA_HOME")
@@ -337,7 +343,9 @@ def complaints(published: Answer, starts: list[Answer], modules: list[str]) -> l
 
 def table(starts: list[Answer], modules: list[str]) -> str:
     """Return the starts as a table of Markdown."""
-    lines = ["| start | nvcc | ninja | " + " | ".join(f"{module}, s" for module in modules) + " | process, s |"]
+    lines = [
+        "| start | nvcc | ninja | " + " | ".join(f"{module}, s" for module in modules) + " | process, s |"
+    ]
     lines.append("|---|" + "---:|" * (len(modules) + 3))
     for start in starts:
         what = "cold, published" if start.get("published") else start["method"]

@@ -70,7 +70,7 @@ KIND = Kind(
     start=FlashInferState,
     home="inside",
     place="flashinfer",
-    # The variable names the folder in which FlashInfer builds: it stays where the user or FlashInfer wants it.
+    # The variable names the folder that FlashInfer writes: it stays where the user or FlashInfer wants it.
     sets_variable=False,
     hooks=(_LOADS, _BUILDS),
     work=_work,

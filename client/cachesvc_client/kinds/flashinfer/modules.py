@@ -110,12 +110,14 @@ class Modules(Libraries):
     def _record(self, request: BuildRequest, began: int) -> None:
         """Record the library that was built during this call. ``began``: nanoseconds, when it began."""
         from ..torch_extensions.build_folder import read_headers
+        from .host_sources import unlisted_headers
         from .request import read_by_build
 
         library = request.build_directory / f"{request.name}.so"
         if library.name not in self._call.names:
             return
         headers = read_headers(request.build_directory, self._call.names, len(request.sources))
+        headers |= unlisted_headers(request.build_directory)
         depends = read_by_build(request, headers)
         read = (*headers, *request.sources, *request.linked)
         if changed := [path for path in read if path.stat().st_mtime_ns > began]:

@@ -214,7 +214,12 @@ def _software() -> dict[str, str]:
     modules = {name: sys.modules.get(name) for name in ("flashinfer", "tvm_ffi")}
     versions = {name: str(getattr(module, "__version__", "")) for name, module in modules.items()}
     cuda = str(torch.version.cuda)
-    return {**versions, "torch": torch.__version__, "cuda": cuda, "python": sys.implementation.cache_tag or ""}
+    return {
+        **versions,
+        "torch": torch.__version__,
+        "cuda": cuda,
+        "python": sys.implementation.cache_tag or "",
+    }
 
 
 def _environment() -> dict[str, str]:

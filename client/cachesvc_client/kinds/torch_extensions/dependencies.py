@@ -166,8 +166,9 @@ def _brought(module: Any) -> Iterator[Path]:
 
 
 def cuda_headers(home: Path) -> Iterator[Path]:
-    """Yield the folders of headers of a CUDA toolkit. ``home`` may be ``/usr/local``, where others have theirs:
-    of a folder without CUDA's headers, none is yielded."""
+    """Yield the folders of headers of a CUDA toolkit; none of a folder without CUDA's headers.
+
+    ``home`` is ``/usr/local`` where ``/usr/local/bin/nvcc`` is a script, and others have headers below it."""
     if (home / "include" / "cuda_runtime.h").is_file():
         yield home / "include"
         yield from (home / "targets").glob("*/include")
