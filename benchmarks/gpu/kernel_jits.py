@@ -214,10 +214,15 @@ class Bench:
                 f"{method}: status {result.returncode}\n{result.stdout[-1500:]}{result.stderr[-3000:]}"
             )
         answer: Answer = json.loads(result.stdout.strip().splitlines()[-1])
-        calls = Counter(line.split()[0] for line in log.read_text().splitlines() if "--version" not in line)
+        calls = Counter(line.split()[0] for line in log.read_text().splitlines() if not _only_asks(line))
         answer |= {"method": method, "wall": wall, "calls": dict(calls)}
         _say(f"{method}: {wall} s, called {dict(calls)}, {answer.get('state')} {answer.get('reasons')}")
         return answer
+
+
+def _only_asks(line: str) -> bool:
+    """Return whether a program was called for its version, or for its records of a build."""
+    return "--version" in line or line.startswith("ninja -t ")
 
 
 def make_toolkit(folder: Path) -> Path:
