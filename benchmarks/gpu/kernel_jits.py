@@ -288,7 +288,7 @@ def _counting(script: Path, program: Path) -> None:
 
 def make_traps(folder: Path) -> Path:
     """Make a PATH with none of the compilers, where `TRAPS` note their call and fail."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in TRAPS:
         (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"$KERNEL_JITS_CALLED"\nexit 1\n')
         (folder / name).chmod(0o755)

@@ -62,9 +62,9 @@ def start(
     """Run a program to its end on the host ``place``, attached to `NAME`; without a registry it is attached
     to nothing.
 
-    ``program``: a file of the folder ``programs``, or ``-m``. ``toolchain``: without one, there is neither
-    nvcc nor a C++ compiler, and ninja notes that it was called. ``publish``: it may publish. ``package``: a
-    folder from which FlashInfer is imported in the place of its own."""
+    ``toolchain``: without one, there is neither nvcc nor a C++ compiler, and ninja notes that it was called.
+    ``publish``: it may publish. ``package``: a folder from which FlashInfer is imported in the place of its
+    own."""
     env = environment(place) | {
         "KERNEL_JITS_CALLED": str(place / "called"),
         "CUDA_HOME": str(place / "no-cuda"),
@@ -82,8 +82,7 @@ def start(
         env["CACHESVC_EXPERIMENTAL"] = "flashinfer"
         if publish:
             env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
-    words = [program if program == "-m" else str(PROGRAMS / program), *arguments]
-    return _run(place, [str(PYTHON), *words], {**env, **variables})
+    return _run(place, [str(PYTHON), str(PROGRAMS / program), *arguments], {**env, **variables})
 
 
 def _runtime(folder: Path) -> Path:

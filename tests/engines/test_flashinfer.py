@@ -17,7 +17,7 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.registries import Served, serve
 
-from .engine import PROGRAMS, EngineResult
+from .engine import EngineResult
 from .flashinfer_host import NAME, Toolchain, calls, flashinfer_python, start
 
 LEAST = 30
@@ -155,24 +155,3 @@ def test_each_difference_is_built(
     assert set(answer["same"].values()) == {"entry"}, answer
     assert set(answer["differences"].values()) == {"built"}, answer["differences"]
     assert len(answer["differences"]) >= LEAST
-
-
-def test_modules_that_warm_built_are_restored(tmp_path: Path, toolchain: Toolchain) -> None:
-    key, folder, out = SigningKey.generate(), tmp_path / "project", tmp_path / "bundles"
-    folder.mkdir()
-    key.save(tmp_path / "key")
-    (folder / "warm.toml").write_text(
-        f'name = "team/job"\n[[target]]\nid = "job"\nscript = "{PROGRAMS / "flashinfer_job.py"}"\n'
-    )
-    variables = {"CACHESVC_EXPERIMENTAL": "flashinfer", "CACHESVC_SIGNING_KEY": str(tmp_path / "key")}
-    arguments = ("warm", str(folder / "warm.toml"), "--out", str(out))
-    warm = start(tmp_path / "builder", None, toolchain, "-m", "cachesvc", *arguments, **variables)
-    assert warm.code == 0, warm.out + warm.err
-    assert "are kept" not in warm.out, "a replay reads all files of a module"
-    (bundle,) = out.glob("*.cachesvc")
-    shutil.rmtree(tmp_path / "builder")
-    of_bundle = {"CACHESVC_BUNDLE": str(bundle), "CACHESVC_TRUSTED_KEYS": str(key.public)}
-    of_bundle["CACHESVC_EXPERIMENTAL"] = "flashinfer"
-    service = start(tmp_path / "service", None, None, "flashinfer_job.py", **of_bundle)
-    assert service.answer["state"] == "hit" and service.compilers == [], service.answer
-    assert service.answer["observed"]["compilations"] == 0
