@@ -17,6 +17,8 @@ VLLM := 0.32.0
 CONTAINERS ?= required
 # That of TileLang, for which requirements/tilelang.in is written.
 TILELANG := 0.1.15
+# That of FlashInfer, for which requirements/flashinfer.in is written.
+FLASHINFER := 0.6.14
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -81,6 +83,11 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
 	@touch $@
 
+.torch/flashinfer-$(FLASHINFER)/.ready: requirements/build.txt requirements/flashinfer.txt pyproject.toml \
+		client/pyproject.toml tools/flashinfer_env.sh tools/cpu_env.sh | tools
+	@tools/flashinfer_env.sh $(FLASHINFER) .torch/flashinfer-$(FLASHINFER) $(PYTHON)
+	@touch $@
+
 .torch/frameworks/.ready: requirements/build.txt requirements/frameworks.txt pyproject.toml client/pyproject.toml \
 		tools/frameworks_env.sh tools/cpu_env.sh | tools
 	@tools/frameworks_env.sh .torch/frameworks $(PYTHON)
@@ -116,7 +123,7 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
 
-test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready  ## real vLLM and TileLang on a CPU; downloads them once, 183 MB and what they require
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/flashinfer-$(FLASHINFER)/.ready  ## real vLLM, TileLang and FlashInfer on a CPU; downloads them once, 198 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
@@ -246,6 +253,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/tilelang.in \
 		-o requirements/tilelang.txt -c requirements/client.txt
+	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/flashinfer.in \
+		-o requirements/flashinfer.txt -c requirements/client.txt
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/frameworks.in \
 		-o requirements/frameworks.txt -c requirements/client.txt

@@ -45,8 +45,8 @@ class Sources:
 
     def version(self, package: str) -> str | None:
         """Return the version of a package, such as ``2.13.0``; ``None`` if it is not there."""
-        for path in (f"{package}/version.py", f"{package}/_version.py", f"{package}/__init__.py"):
-            match = re.search(_VERSION, self._read(path) or "", re.MULTILINE)
+        for name in ("version", "_version", "__init__", "_build_meta"):
+            match = re.search(_VERSION, self._read(f"{package}/{name}.py") or "", re.MULTILINE)
             if match is not None:
                 return match[1].rstrip(".")
         found = (re.fullmatch(rf"{package}-([\d.]+).*\.dist-info", name) for name in sorted(self._top))

@@ -54,6 +54,8 @@ DISTRIBUTIONS = (
     "vllm",
     "sglang",
     "tilelang",
+    "flashinfer-python",
+    "apache-tvm-ffi",
     "numpy",
 )
 """Distributions that decide what a model compiles to; those that are installed are named."""

@@ -94,7 +94,8 @@ KIND.start().install_hooks(CALLBACKS)
 waiting = sorted(imports._waiting)
 answer = {
     "imported": sorted(
-        {name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm", "tilelang"}
+        {name.partition(".")[0] for name in sys.modules}
+        & {"torch", "triton", "vllm", "tilelang", "flashinfer"}
     ),
     "waiting": waiting,
 }

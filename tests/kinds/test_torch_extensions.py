@@ -14,9 +14,10 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState
+from cachesvc_client.kinds.libraries import BuiltLibrary, copy_built
 from cachesvc_client.kinds.torch_extensions.build_folder import read_headers, state_of, written
 from cachesvc_client.kinds.torch_extensions.dependencies import Dependencies, read_by_build
-from cachesvc_client.kinds.torch_extensions.extensions import BuiltLibrary, _next_version, copy_built
+from cachesvc_client.kinds.torch_extensions.extensions import _next_version
 from cachesvc_client.kinds.torch_extensions.flags import Doubt, compiler_words, linked_files
 from cachesvc_client.kinds.torch_extensions.kind import KIND, TorchExtensionsState
 from cachesvc_client.kinds.torch_extensions.request import BuildRequest, read_request
@@ -397,9 +398,9 @@ def test_a_library_is_copied_whole_and_over_the_file_that_lies_there(tmp_path: P
     folder.mkdir()
     (folder / "fused.so").write_bytes(b"planted")
     (folder / "depends.json").write_bytes(b"{}")
-    assert copy_built(library, folder, "fused.so")
+    assert copy_built(library, folder, "fused.so", "depends.json")
     assert (folder / "fused.so").read_bytes() == b"built here"
     file.unlink()
-    assert copy_built(library, folder, "fused.so"), "the library is in its place"
+    assert copy_built(library, folder, "fused.so", "depends.json"), "the library is in its place"
     (folder / "fused.so").write_bytes(b"planted")
-    assert not copy_built(library, folder, "fused.so")
+    assert not copy_built(library, folder, "fused.so", "depends.json")

@@ -27,6 +27,7 @@ WORK = {
     "compiled 3 Triton kernels": {"triton_compilations": 2, "worker_jobs": 1, "compilations": 3},
     "built 1 extension": {"extension_builds": 1, "compilations": 1},
     "compiled 2 TileLang kernels": {"tilelang_compilations": 2, "compilations": 2},
+    "built 1 FlashInfer module": {"flashinfer_builds": 1, "compilations": 1},
     "4 compilations": {"compilations": 4},
     "tuned 5 kernels": {"tuning_runs": 5},
     "started 1 compiler process: g++": {"compiler_processes": 1, "processes": ("/usr/bin/g++",)},

@@ -40,13 +40,22 @@ def identity(environ: Mapping[str, str]) -> str | None:
     Looks where Inductor looks: the variable CXX, else ``g++``, on the PATH (``torch/_inductor/config.py``,
     ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``).
     """
-    path = _resolve(environ.get("CXX", "g++"), environ.get("PATH", os.defpath))
+    path = program(environ.get("CXX", "g++"), environ)
     if path is None:
         return None
     try:
-        path = _follow_scripts(path)
         return _gcc(path) or _clang(path) or _by_content(path)
     except (OSError, ValueError):  # unreadable, or empty: mmap refuses that
+        return None
+
+
+def program(command: str, environ: Mapping[str, str]) -> Path | None:
+    """Returns the real file of a compiler, behind links, wrappers and wrapper scripts; ``None`` if there is
+    none. Starts no process and never raises."""
+    path = _resolve(command, environ.get("PATH", os.defpath))
+    try:
+        return None if path is None else _follow_scripts(path)
+    except OSError:
         return None
 
 

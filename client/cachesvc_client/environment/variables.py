@@ -24,6 +24,7 @@ KNOWN = frozenset(
             "BUNDLE",
             "CANARY",
             "DEADLINE",
+            "EXPERIMENTAL",
             "FRAMES",
             "FRAMES_DIR",
             "HOLD_COLLECTOR",
@@ -75,6 +76,9 @@ Mode = Literal["read", "readwrite", "off"]
 WaitPolicy = Literal["wait", "compile"]
 """What a process that may publish does while another one compiles the same: it waits, or it compiles too."""
 
+EXPERIMENTS = ("flashinfer",)
+"""The kinds that are off unless `CACHESVC_EXPERIMENTAL` names them."""
+
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
 
@@ -111,6 +115,16 @@ def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def is_experiment_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether ``CACHESVC_EXPERIMENTAL``, names with commas, switches an experiment on."""
+    return name in _experiments(os.environ if environ is None else environ)
+
+
+def _experiments(environ: Mapping[str, str]) -> list[str]:
+    names = (name.strip() for name in environ.get("CACHESVC_EXPERIMENTAL", "").split(","))
+    return [name for name in names if name]
+
+
 def unknown_variables(
     known: Iterable[str], prefix: str = PREFIX, environ: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
@@ -131,14 +145,19 @@ def _hint(name: str, known: Iterable[str], prefix: str) -> str:
 
 
 def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the line for a user who sets variables that do nothing: unknown ones, and one that does nothing
-    any more. ``None`` if there are none."""
+    """Return the line for a user who sets variables that do nothing: unknown ones, unknown experiments, and
+    one that does nothing any more. ``None`` if there are none."""
     environ = os.environ if environ is None else environ
     parts = [
         f"{name} does nothing, since cachesvc has no such variable: {hint}"
         for name, hint in unknown_variables(KNOWN, environ=environ)
         if not name.startswith(SERVER_PREFIX)
     ]
+    if unknown := sorted(set(_experiments(environ)) - set(EXPERIMENTS)):
+        parts.append(
+            f"CACHESVC_EXPERIMENTAL names {', '.join(map(repr, unknown))}, which is no kind that is off: "
+            f"there is {', '.join(EXPERIMENTS)}"
+        )
     if environ.get("CACHESVC_UNTESTED"):
         parts.append(
             "CACHESVC_UNTESTED does nothing any more: on a torch that is not among the tested releases, "

@@ -62,7 +62,7 @@ _TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels c
 
 _COMPILATIONS = (
     *("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds"),
-    "tilelang_compilations",
+    *("tilelang_compilations", "flashinfer_builds"),
 )
 """Names of the counts that are compilations together."""
 COMPILERS = (
@@ -96,7 +96,7 @@ class Observation:
 
     Attributes:
         compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
-            kernels of Triton and TileLang that were compiled here or given to a worker.
+            kernels of Triton, TileLang and FlashInfer that were compiled here or given to a worker.
         tuning_runs: Kernels or choices that were tuned.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
         processes: Programs that this process started, then those that Python children started; empty
@@ -118,6 +118,7 @@ class Observation:
     worker_jobs: int = 0
     extension_builds: int = 0
     tilelang_compilations: int = 0
+    flashinfer_builds: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -165,6 +166,7 @@ class Observer:
             worker_jobs=now["worker_jobs"],
             extension_builds=now["extension_builds"],
             tilelang_compilations=now["tilelang_compilations"],
+            flashinfer_builds=now["flashinfer_builds"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,

@@ -46,7 +46,7 @@ def read_headers(folder: Path, names: frozenset[str], sources: int) -> set[Path]
     """
     text = (folder / "build.ninja").read_text()
     objects = {re.sub(r"\$(.)", r"\1", name) for name in _BUILD_LINE.findall(text)}
-    if len(objects) != sources or not objects <= names:
+    if len(objects) != sources or not {_below(folder, name) for name in objects} <= names:
         raise Doubt("a part of it was built earlier")
     done = subprocess.run(
         ["ninja", "-t", "deps", *sorted(objects)],
@@ -60,6 +60,12 @@ def read_headers(folder: Path, names: frozenset[str], sources: int) -> set[Path]
     if missing := objects - lists.keys():
         raise Doubt(f"ninja has no list of what {min(missing)} was made of")
     return {Path(os.path.abspath(folder / path)) for name in objects for path in lists[name]}
+
+
+def _below(folder: Path, name: str) -> str:
+    """Return the path of an output relative to the folder of the build: FlashInfer writes absolute paths."""
+    real = os.path.realpath(folder)
+    return os.path.relpath(os.path.join(real, name), real)
 
 
 def _parse(text: str) -> dict[str, list[str]]:

@@ -72,7 +72,10 @@ class Dependencies:
 
         A compiler that is not here differs in nothing: images of services have none.
         """
-        here = compilers(request, module)
+        return self.difference_with(request, compilers(request, module))
+
+    def difference_with(self, request: BuildRequest, here: Mapping[str, str | None]) -> str:
+        """Return `difference` where a build would run the compilers ``here``, by their part in it."""
         if here.keys() != self.compilers.keys():
             return "other compilers take part"
         for part, identity in here.items():
@@ -93,13 +96,23 @@ def read_by_build(request: BuildRequest, module: Any, headers: Iterable[Path]) -
 
     Raises `Doubt` where the library does not follow from them.
     """
-    identities = compilers(request, module)
+    return read_with(request, headers, compilers(request, module), _brought(module))
+
+
+def read_with(
+    request: BuildRequest,
+    headers: Iterable[Path],
+    identities: Mapping[str, str | None],
+    brought: Iterable[Path],
+) -> Dependencies:
+    """Return `read_by_build` for a build with these compilers, where the headers in the folders ``brought``
+    follow from other facts."""
     if unknown := [part for part, identity in identities.items() if identity is None]:
         raise Doubt(f"the compiler {unknown[0]} cannot be told")
     bases = _bases(request)
     own = {os.path.realpath(source) for source in request.sources}
     places = [path for path in headers if os.path.realpath(path) not in own]
-    files = {*_of_the_user(places, request, module), *map(_absolute, request.linked)}
+    files = {*_of_the_user(places, request, brought), *map(_absolute, request.linked)}
     for file in files:
         if _hidden(file, bases.get(file.base, Path()) / file.path, bases):
             raise Doubt(f"there is more than one {file.path}")
@@ -126,8 +139,10 @@ def _bases(request: BuildRequest) -> dict[str, Path]:
     return bases | {f"include:{index}": path for index, path in enumerate(request.includes)}
 
 
-def _of_the_user(paths: Iterable[Path], request: BuildRequest, module: Any) -> Iterator[Dependency]:
-    bases, brought = _bases(request), [Path(os.path.realpath(path)) for path in _brought(module)]
+def _of_the_user(
+    paths: Iterable[Path], request: BuildRequest, folders: Iterable[Path]
+) -> Iterator[Dependency]:
+    bases, brought = _bases(request), [Path(os.path.realpath(path)) for path in folders]
     for path in paths:
         real = Path(os.path.realpath(path))
         if any(map(real.is_relative_to, brought)):
@@ -147,7 +162,16 @@ def _brought(module: Any) -> Iterator[Path]:
     for name in ("include", "platinclude"):
         yield Path(sysconfig.get_path(name))
     if module.CUDA_HOME:
-        yield Path(module.CUDA_HOME)
+        yield from cuda_headers(Path(module.CUDA_HOME))
+
+
+def cuda_headers(home: Path) -> Iterator[Path]:
+    """Yield the folders of headers of a CUDA toolkit; none of a folder without CUDA's headers.
+
+    ``home`` is ``/usr/local`` where ``/usr/local/bin/nvcc`` is a script, and others have headers below it."""
+    if (home / "include" / "cuda_runtime.h").is_file():
+        yield home / "include"
+        yield from (home / "targets").glob("*/include")
 
 
 def _absolute(path: Path) -> Dependency:

@@ -9,17 +9,15 @@ changed: PyTorch alone would look for its library in the folder of the build, wh
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
-from ..rules import AcceptedFolders
+from ..libraries import BuiltLibrary, Libraries, content_of
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -34,57 +32,11 @@ class _LoadedHash(NamedTuple):
     of_pytorch: int
 
 
-class BuiltLibrary(NamedTuple):
-    """A library that this process built. ``content``: its digest, since a later build writes over it.
-    ``depends``: its list of dependencies."""
-
-    file: Path
-    content: str
-    depends: bytes
-
-    @property
-    def read(self) -> str:
-        """Return the name of the folder for what its build read."""
-        return _digest(self.depends)[:16]
-
-
-class Extensions:
+class Extensions(Libraries):
     """The extensions of this process: which may be loaded, which were loaded and which were built."""
 
     def __init__(self) -> None:
-        self.host = ""
-        """The id of this host, for what is built here; empty before the environment is known."""
-        self.loaded: dict[str, Path] = {}
-        """Libraries that were loaded from an accepted folder: relative path -> file."""
-        self.built: dict[tuple[str, str], BuiltLibrary] = {}
-        """Libraries that were built here, by the folder of their key and what was read, and by file name."""
-        self.reasons: dict[str, str] = {}
-        """Why an extension was built here and not loaded from an accepted folder, by its name. A name stays
-        when a later call of it builds nothing."""
-        self.seconds = 0.0
-        """Seconds spent in keys, look-ups and records: cachesvc's, not PyTorch's."""
-        self._accepted = AcceptedFolders(RULES, DEPENDS, HOST_FOLDER)
-        """The folders that may hold the library of a key."""
-        self._call = threading.local()
-        """Of the present call on a thread. ``names``: the files that ninja wrote; ``reason``: why the library
-        is not loaded from an accepted folder."""
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow the libraries among these files to be loaded."""
-        self._accepted.accept(root, paths)
-
-    def refuse_all(self) -> None:
-        """Allow no library to be loaded from the folders that were accepted so far."""
-        self._accepted.clear()
-
-    def forget(self, paths: Collection[str]) -> None:
-        """Treat libraries of these paths as never used, and load them no more."""
-        wrong = self._accepted.forget(paths)
-        self.loaded = {
-            path: file for path, file in self.loaded.items() if path.rpartition("/")[0] not in wrong
-        }
-        places = {folder.partition("/")[2].partition("/")[2] for folder in wrong}
-        self.built = {place: library for place, library in self.built.items() if place[0] not in places}
+        super().__init__(RULES, DEPENDS, HOST_FOLDER)
 
     def run_ninja(self, call: imports.Call) -> Any:
         """Run in the place of ``_run_ninja_build``, which starts ninja. Where ninja finds nothing to do, no
@@ -125,17 +77,6 @@ class Extensions:
         if self._call.names and self._call.reason:
             self._timed(lambda: self.reasons.update({call.argument("name"): self._call.reason}))
         return answer
-
-    def _timed(self, step: Callable[[], Any]) -> Any:
-        """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
-        begin = time.perf_counter()
-        try:
-            return step()
-        except Exception as error:  # noqa: BLE001 - a doubt: PyTorch goes on as without us
-            _log.debug("an extension is left to PyTorch: %s", error, exc_info=True)
-            return None
-        finally:
-            self.seconds += time.perf_counter() - begin
 
     def _read(self, call: imports.Call) -> BuildRequest | None:
         import inspect
@@ -191,7 +132,7 @@ class Extensions:
         if changed := [path for path in read if path.stat().st_mtime_ns > began]:
             _log.debug("extension %s is not kept: %s changed during its build", name, changed[0])
             return
-        content = _content(library)
+        content = content_of(library)
         built = BuiltLibrary(library, content, depends.encode())
         self.built[f"{request.key(name)}/{built.read}", library.name] = built
 
@@ -240,33 +181,3 @@ def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
 def _module() -> Any:
     """Return ``torch.utils.cpp_extension``, which calls us."""
     return sys.modules["torch.utils.cpp_extension"]
-
-
-def copy_built(library: BuiltLibrary, folder: Path, name: str) -> bool:
-    """Write a library that was built here, and its dependencies, whole into ``folder``.
-
-    Return whether they are there. A library that a later build has replaced is left out. Other files of these
-    names are replaced: in a folder that the user named, anybody may have written them.
-    """
-    from ...atomic import replacing
-
-    if _content(folder / name) == library.content and _content(folder / DEPENDS) == _digest(library.depends):
-        return True
-    data = library.file.read_bytes() if library.file.is_file() else b""
-    if _digest(data) != library.content:
-        return False
-    os.makedirs(folder, exist_ok=True)
-    for file, content in ((name, data), (DEPENDS, library.depends)):
-        with replacing(folder / file, 0o755 if file == name else 0o644) as out:
-            out.write(content)
-    return True
-
-
-def _content(file: Path) -> str:
-    return _digest(file.read_bytes()) if file.is_file() else ""
-
-
-def _digest(data: bytes) -> str:
-    from ...wire.digest import Digest
-
-    return Digest.of(data).hex

@@ -1,0 +1,77 @@
+"""Owns the kind `flashinfer` and its state in one process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...environment.variables import is_experiment_on
+from ...hooks.table import Hook
+from ...wire.errors import CacheSvcError, printable
+from ..kind import Kind, ProcessCallbacks, RestoredFacts
+from ..libraries import LibrariesState
+from .modules import Modules
+from .rules import RULES
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.reports import KindWork
+
+_LOADS = Hook(
+    "flashinfer.jit.core",
+    "JitSpec.build_and_load",
+    "waits for the restore, loads the modules of an entry, and records those that are built",
+    "FlashInfer's modules are built on every fresh host, and no entry holds them",
+    role="restore",
+)
+_BUILDS = Hook(
+    "flashinfer.jit.core",
+    "run_ninja",
+    "counts the modules that FlashInfer builds",
+    "a build of FlashInfer's is not counted, and no entry holds its library",
+    role="count",
+)
+
+
+class FlashInferState(LibrariesState):
+    """The modules of FlashInfer's that this process loaded or built."""
+
+    def __init__(self) -> None:
+        self._modules = Modules()
+        super().__init__(self._modules)
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place where the kind is switched on; they wait for FlashInfer's import."""
+        if not is_experiment_on(RULES.name):
+            return
+        load = functools.partial(self._modules.build_and_load, callbacks.before_compile)
+        _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
+        _BUILDS.install(self._modules.run_ninja)
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why a module was built here."""
+        if restored.revisions:
+            for name, reason in list(self._modules.reasons.items()):
+                yield f"FlashInfer's {printable(name)[:100]} was not taken from an entry: {reason}"
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    from ...wire.reports import KindWork
+
+    seconds = observed.seconds.get("flashinfer_ninja_runs", 0.0)
+    return KindWork(observed.flashinfer_builds, 0, round(seconds, 3))
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="FLASHINFER_WORKSPACE_BASE",
+    rules=RULES,
+    start=FlashInferState,
+    home="inside",
+    place="flashinfer",
+    # The variable names the folder that FlashInfer writes: it stays where the user or FlashInfer wants it.
+    sets_variable=False,
+    hooks=(_LOADS, _BUILDS),
+    work=_work,
+)

@@ -1,0 +1,37 @@
+"""The files of the kind `flashinfer`.
+
+FlashInfer builds a module in ``FLASHINFER_WORKSPACE_BASE/.cache/flashinfer/<version>/<architectures>/cached_ops``,
+by default below the user's home, and asks ninja each time whether the library is up to date. Ninja compares
+times and command lines with absolute paths, so that a copy of that folder is built again. FlashInfer's own
+files never travel. cachesvc keeps libraries beside them, under a key of its own::
+
+    cachesvc/<host>/<key>/<read>/<module>.so     the library
+    cachesvc/<host>/<key>/<read>/depends.json    what its build read, see `torch_extensions.dependencies`
+
+``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.read_spec`'s, and
+``<read>`` is a digest of ``depends.json``: two compilers, or two versions of a header, make two libraries of
+one key.
+"""  # noqa: E501 - FlashInfer's path
+
+from __future__ import annotations
+
+import re
+
+from ..rules import FileRule, KindRules
+
+HOST_FOLDER = "cachesvc"
+"""The folder in the kind's folder that holds one folder for each host id."""
+DEPENDS = "depends.json"
+"""The name of the file that lists what a build read."""
+MODULE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,249}"
+"""Matches the names of modules whose libraries are kept. Those of attention name all its types."""
+_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
+
+RULES = KindRules(
+    "flashinfer",
+    (
+        FileRule(_FOLDER + MODULE_NAME + r"\.so", write="ours"),
+        # Last: a library is only looked at where this file is.
+        FileRule(_FOLDER + re.escape(DEPENDS), write="ours", last=True),
+    ),
+)
