@@ -61,6 +61,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         unit.sessions.forget(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
         unit.environments.forget(registry.now - KEPT_DAYS * DAY)
+        unit.cold_starts.forget(registry.now - KEPT_DAYS * DAY)
         unit.days.forget(registry.now // DAY - DAILY_DAYS)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
