@@ -89,8 +89,8 @@ class ColdStarts:
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
 
     def under(self, name: Name, lane: Lane | None, since: int, limit: int) -> list[ColdRecord]:
-        """Returns the environments with cold starts of ``name`` at ``since`` (seconds of UTC) or later, of the
-        trunk and of ``lane``; those that compiled longest come first."""
+        """Returns the environments with cold starts of ``name`` at ``since`` (seconds of UTC) or later, of
+        the trunk and of ``lane``; those that compiled longest come first."""
         table = self._table.c
         query = (
             sa.select(

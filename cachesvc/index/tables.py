@@ -351,9 +351,10 @@ class EnvironmentRow(SQLModel, table=True):
 
 
 class ColdStartRow(SQLModel, table=True):
-    """The starts of one environment that asked for a name, were offered nothing, and compiled. ``lane``: empty
-    for the trunk. ``environment``: of the facts that every process knows (``partitions.known_partition``).
-    ``fingerprint`` and ``models``: what clients said; trusted for nothing. ``spent``: seconds of compiling."""
+    """The starts of one environment that asked for a name, were offered nothing, and compiled. ``lane``:
+    empty for the trunk. ``environment``: of the facts that every process knows
+    (``partitions.known_partition``). ``fingerprint`` and ``models``: what clients said; trusted for nothing.
+    ``spent``: seconds of compiling."""
 
     __tablename__ = "cold_starts"
     namespace: str = Field(primary_key=True, max_length=128)

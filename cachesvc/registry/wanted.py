@@ -13,6 +13,7 @@ from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.index.cold_starts import ColdRecord, CompiledAllTheSame
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import MAX_RESOLVED, ResolveRequest
@@ -29,8 +30,9 @@ DAYS = 30
 def list_wanted(
     registry: Registry, by: Token, name: Name, lane: Lane | None = None, days: int = DAYS
 ) -> WantedAnswer:
-    """Returns what services of ``name`` compiled in the last ``days``, as those of ``lane`` see the name: what
-    they would be offered nothing for now, and what they compiled although an entry fits; the dearest first.
+    """Returns what services of ``name`` compiled in the last ``days``, as those of ``lane`` see the name:
+    what they would be offered nothing for now, and what they compiled although an entry fits; the dearest
+    first.
 
     A cold start counts for each target that has its models in another environment, and for no target where
     its client knew no model. Raises ``Forbidden``.
@@ -68,13 +70,13 @@ def list_seen(registry: Registry, by: Token, name: Name, lane: Lane | None = Non
 
 
 def _add(
-    seen: dict[Digest, SeenEnvironment], fingerprint: dict[str, object], starts: int, cold: int, last: int
+    seen: dict[Digest, SeenEnvironment], fingerprint: Fingerprint, starts: int, cold: int, last: int
 ) -> None:
-    where = known_partition(fingerprint)  # type: ignore[arg-type]
+    where = known_partition(fingerprint)
     before = seen.get(where)
     if before is not None:
         starts, cold, last = starts + before.starts, cold + before.cold, max(last, before.last_seen)
-    seen[where] = SeenEnvironment(where, fingerprint, starts, cold, last)  # type: ignore[arg-type]
+    seen[where] = SeenEnvironment(where, fingerprint, starts, cold, last)
 
 
 def _still_cold(

@@ -1,4 +1,4 @@
-"""Test what the registry says services wanted: cold starts, counted once each, judged by what is offered now."""
+"""Test what the registry says services wanted: cold starts, each counted once, judged by what is offered."""
 
 from __future__ import annotations
 
@@ -191,5 +191,5 @@ def test_a_report_is_of_revisions_or_of_a_cold_start() -> None:
         with pytest.raises(ValueError, match="revisions"):
             dataclasses.replace(ReportRequest("0" * 32, {}, (), cold=cold), **changed)
     for names, models in (((), ()), (cold.names * 2, ()), (cold.names, (Digest.of(b"m"),) * 9)):
-        with pytest.raises(ValueError, match="names|models"):
+        with pytest.raises(ValueError, match=r"names|models"):
             ColdStart(names, models)
