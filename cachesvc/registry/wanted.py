@@ -92,7 +92,8 @@ def _still_cold(
         missing = [target for target in wanted if target not in there] if wanted else [None]
         for target in missing:
             yield WantedTarget(
-                *(name.namespace, name.name, name.tag, target, row.environment, row.starts),
+                *(name.namespace, name.name, name.tag, row.environment, row.starts),
+                target=target,
                 spent=round(row.spent / max(1, len(wanted)), 3),
                 last_seen=row.last_seen,
                 facts=recognised(row.fingerprint),
@@ -122,7 +123,8 @@ def _offers(registry: Registry, name: Name, rows: Sequence[ColdRecord]) -> Itera
 
 def _of_an_entry(name: Name, row: CompiledAllTheSame) -> WantedTarget:
     return WantedTarget(
-        *(name.namespace, name.name, name.tag, row.target, row.environment, row.starts),
+        *(name.namespace, name.name, name.tag, row.environment, row.starts),
+        target=row.target,
         spent=round(row.spent, 3),
         last_seen=row.last_seen,
         facts=row.facts,

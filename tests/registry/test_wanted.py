@@ -16,6 +16,7 @@ from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import COLD_MODELS, KEPT_DAYS, NAMESPACE_COLD
 from cachesvc.registry import gc, inventory, reports, wanted
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound
 from cachesvc_client.wire.names import Lane, Name, Namespace
@@ -28,6 +29,7 @@ from cachesvc_client.wire.reports import (
     ReportRequest,
     RevisionReport,
 )
+from cachesvc_client.wire.wanted import WantedAnswer
 
 NAME = Name.parse("team/bert")
 NEW_TORCH = {**FINGERPRINT, "torch": "2.15.0"}
@@ -66,6 +68,7 @@ def start(
 def rows(reg: Inside, **more: Any) -> list[tuple[str | None, str, int, float]]:
     """Return target, torch, starts and seconds of each row."""
     answer = wanted.list_wanted(reg.registry, ROOT, NAME, **more)
+    assert codec.build(WantedAnswer, codec.plain(answer)) == answer, "a client reads what the route writes"
     return [(row.target, row.facts["torch"], row.starts, row.spent) for row in answer.rows]
 
 

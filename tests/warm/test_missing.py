@@ -49,11 +49,12 @@ def row(
     target: str | None, fingerprint: Facts, starts: int = 1, spent: float = 10.0, **more: Any
 ) -> WantedTarget:
     return WantedTarget(
-        *(Namespace("team"), ShortName("missing"), Tag("latest"), Target(target) if target else None),
+        *(Namespace("team"), ShortName("missing"), Tag("latest")),
         Digest.of(json.dumps(fingerprint).encode()),
         starts,
         spent,
         last_seen=1,
+        target=Target(target) if target else None,
         facts={name: str(fingerprint[name]) for name in ("torch", "gpu", "cpu_isa") if name in fingerprint},
         fingerprint=fingerprint,
         **more,

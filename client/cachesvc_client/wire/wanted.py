@@ -32,11 +32,11 @@ class WantedTarget:
     namespace: Namespace
     name: ShortName
     tag: Tag
-    target: Target | None
     environment: Digest
     starts: int
     spent: float
     last_seen: int
+    target: Target | None = None
     facts: dict[str, str] = field(default_factory=dict)
     fingerprint: dict[str, FactorValue] = field(default_factory=dict)
     lane: Lane | None = None
