@@ -176,7 +176,8 @@ def cover(
         )
         rows = [] if gate else entries.environments()
         if plan is not None:
-            planned = plan.environments(entries.seen(_reported(remote, chosen, config.lane)))
+            reported = _reported(remote, chosen, config.lane) if plan.needs_seen else ()
+            planned = plan.environments(entries.seen(reported))
             there = {known_partition(one.facts) for one in rows}
             rows += [one for one in planned if one.label or known_partition(one.facts) not in there]
         cells = entries.rows((one, remote.resolve(entries.request(one.facts))) for one in rows)

@@ -63,6 +63,11 @@ class Plan:
     changes: Facts = field(default_factory=dict)
     targets: tuple[str, ...] = ()
 
+    @property
+    def needs_seen(self) -> bool:
+        """Return whether the environments that reported starts are needed."""
+        return bool(self.of_all or self.like or self.machine or self.changes)
+
     def environments(self, seen: Sequence[PlannedEnvironment]) -> list[PlannedEnvironment]:
         """Return the planned environments, each once. ``seen``: those that the registry has seen. Raises
         ``NotFound`` for a text of ``like`` that none of them has."""
