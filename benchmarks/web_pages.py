@@ -177,6 +177,7 @@ def _pages(server: Registry, shape: Shape) -> Iterator[tuple[str, str]]:
     yield "a name", f"/ui/names/{here}"
     yield "an entry", f"/ui/entries/{entry}"
     yield "coverage", f"/ui/coverage/{here}"
+    yield "coverage of a plan", f"/ui/coverage/{here}?torch=2.99.0"
     yield "environments to explain", f"/ui/explain/{here}"
     yield "explain", f"/ui/explain/{here}?environment={where}"
     yield "facts of an environment", f"/ui/environments/{here}?environment={where}"

@@ -34,7 +34,8 @@ MEANINGS = {
     7: "A signature, a digest or a signed statement did not pass its check.",
     8: "The platform or the version of torch is not usable, or the conformance probe of `warm` failed.",
     9: "`warm`, `warm-report`: a target is cold, does not settle, cannot be compiled, or computes other "
-    "numbers. `coverage`: a target is not warm in some environment.",
+    "numbers. `coverage`: a target is not warm in some environment. `admin gc --unless-cold`: starts would "
+    "go cold.",
     126: "`run`: the command cannot be executed.",
     127: "`run`: there is no such command.",
     130: "The command was interrupted (Ctrl-C, or SIGTERM for `warm`).",

@@ -21,6 +21,7 @@ from cachesvc.cli.admin.trust import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
 from cachesvc.registry.backup import BackupPart
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
+from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
 from cachesvc.warm.report import PLAN_FORMAT
 from cachesvc_client.commands.coverage import Coverage
@@ -45,6 +46,7 @@ from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.usage import PartUsage
 from cachesvc_client.wire.admin import (
     AuditRecord,
+    ColdForecast,
     EntryRecord,
     Finding,
     NamespaceRecord,
@@ -100,7 +102,8 @@ ANSWERS: dict[str, Any] = {
     "doctor hooks": _rows({"presence": Presence, "": Hook}),
     "explain": Explanation,
     "explain provenance": _rows({"": ProvenanceRow, "-": "provenance"}),
-    "coverage": Coverage,
+    "coverage": {"passed": bool, "": Coverage},
+    "environment": {"label": str, "fingerprint": dict[str, FactorValue]},
     "pull": _rows(PulledBundle),
     "push": {"rows": [PushedRevision], "refused": [{"path": str, **_ERROR}]},
     "verify": {"rows": [{"": Verification, "-": "provenance"}], "refused": [_ERROR]},
@@ -151,7 +154,16 @@ ANSWERS: dict[str, Any] = {
     "admin trust sign": _TRUST_PLAN,
     "admin trust put": _TRUST_PLAN,
     "admin stats": Stats,
-    "admin gc": _plan(Removal, revisions=int, bytes=int, objects=int, collected=Collected | None),
+    "admin gc": _plan(
+        Removal,
+        revisions=int,
+        bytes=int,
+        objects=int,
+        collected=Collected | None,
+        cold=[ColdForecast],
+        going_cold=int,
+        cold_days=int,
+    ),
     "admin fsck": _plan(Finding, checked=int, repaired=int),
     "admin migrate": _plan(_STEP),
     "admin doctor": _plan(Verdict),
@@ -172,6 +184,7 @@ WARM = {
     "warm": WARM_FORMAT,
     "warm --dry-run": PLAN_FORMAT,
     "warm --env-matrix": MATRIX_FORMAT,
+    "warm --missing --dry-run": MISSING_FORMAT,
 }
 """The answers of `cachesvc warm`, which [another page](../warm.md) describes."""
 

@@ -127,6 +127,8 @@ class Metrics:
                 self._starts.labels(row.state).inc()
             saved_before = (before.saved or 0.0) if before is not None else 0.0
             self._saved.inc(max((row.saved or 0.0) - max(saved_before, 0.0), 0.0))
+        if report.cold is not None and report.replaces is None:
+            self._starts.labels("miss").inc(len(report.cold.names))
 
     def collected(self, done: Any) -> None:
         """Counts a collection. ``done``: its counts, a dataclass; ``None`` if it failed."""

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from cachesvc.registry import answers, download, names, reports
+from cachesvc.domain.usefulness import KEPT_DAYS
+from cachesvc.registry import answers, download, names, reports, wanted
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
-from cachesvc_client.wire.names import Namespace, ShortName, Tag
+from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import (
     AGE_HEADER,
     MAX_FINGERPRINT_BYTES,
@@ -26,6 +27,7 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
+from cachesvc_client.wire.wanted import SeenEnvironment, WantedAnswer
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .body import max_body
@@ -155,6 +157,37 @@ async def get_entries(
 ) -> Json:
     """Lists the entries of a namespace, newest first, at most 5000."""
     return Json(await to_thread.run_sync(names.list_entries, registry, token, namespace, name, tag))
+
+
+@router.get("/namespaces/{namespace}/environments", response_model=list[SeenEnvironment])
+async def get_environments(
+    registry: TheRegistry,
+    token: TheToken,
+    namespace: Namespace,
+    name: Annotated[ShortName, Query()],
+    tag: Annotated[Tag, Query()] = LATEST,
+    lane: Annotated[Lane | None, Query()] = None,
+) -> Json:
+    """Lists the environments whose services reported starts with a name, the last seen first."""
+    place = Name(namespace, name, tag)
+    return Json(await to_thread.run_sync(wanted.list_seen, registry, token, place, lane or token.lane))
+
+
+@router.get("/namespaces/{namespace}/wanted", response_model=WantedAnswer)
+async def get_wanted(
+    registry: TheRegistry,
+    token: TheToken,
+    namespace: Namespace,
+    name: Annotated[ShortName, Query()],
+    tag: Annotated[Tag, Query()] = LATEST,
+    lane: Annotated[Lane | None, Query()] = None,
+    days: Annotated[int, Query(ge=1, le=KEPT_DAYS)] = wanted.DAYS,
+) -> Json:
+    """Lists what services of a name wanted and compiled in the last days, the dearest first."""
+    place = Name(namespace, name, tag)
+    return Json(
+        await to_thread.run_sync(wanted.list_wanted, registry, token, place, lane or token.lane, days)
+    )
 
 
 PACK_ANSWERS = {

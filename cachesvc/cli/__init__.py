@@ -40,6 +40,7 @@ COMMANDS = {
         "run",
         "explain",
         "coverage",
+        "environment",
         "doctor",
         "pull",
         "push",

@@ -27,6 +27,7 @@ from .warm_access import hide_from_other_processes, take_job, take_key, with_reg
 if TYPE_CHECKING:
     from cachesvc.warm.context import OnStep, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
+    from cachesvc.warm.missing import MissingPlan
     from cachesvc.warm.plan import Job
     from cachesvc.warm.report_head import ReportHead
     from cachesvc.warm.results import Outcome
@@ -42,7 +43,8 @@ EPILOG = (
     "\b\nExamples:\n"
     "  cachesvc warm warm.toml\n"
     "  cachesvc warm warm.toml --target bert --force --report report.md\n"
-    "  cachesvc warm warm.toml --check"
+    "  cachesvc warm warm.toml --check\n"
+    "  cachesvc warm warm.toml --missing --dry-run"
 )
 
 
@@ -66,6 +68,16 @@ def warm(
         bool, typer.Option("--check", help="Publish nothing; fail if a target is cold. The CI gate.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    missing: Annotated[
+        bool,
+        typer.Option(
+            "--missing",
+            help="Only what services wanted and compiled, the dearest first, as far as it can be built here.",
+        ),
+    ] = False,
+    days: Annotated[
+        int, typer.Option(min=1, max=90, help="With --missing: of the starts of the last days.")
+    ] = 30,
     workers: Annotated[
         int, typer.Option("-j", "--jobs", min=1, max=256, help="Targets at once; times are best with 1.")
     ] = 1,
@@ -132,6 +144,13 @@ def warm(
         _echo(f"warning: {line}", err=True)
     name = _with_tag(warm_spec.name, tag)
     jobs = plan(warm_spec, target or ())
+    if missing and (check or out or env_matrix is not None):
+        raise InvalidRequest(
+            "--missing asks the registry what to build", "drop --check, --out and --env-matrix, or --missing"
+        )
+    if missing and dry_run:
+        _print_missing(name, jobs, job, days, as_json)
+        return
     if dry_run:
         _print_plan(name, jobs, as_json)
         return
@@ -152,6 +171,7 @@ def warm(
         key=key,
         lifetime=lifetime,
         job=job,
+        days=days if missing else None,
     )
     if report:
         _write(report, reports.markdown(head, outcomes))
@@ -196,6 +216,34 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
         _echo(f"  {line}")
 
 
+def _print_missing(
+    name: Name, jobs: Sequence[Job], job: JobTokenSource | None, days: int, as_json: bool
+) -> None:
+    """Print what services wanted, and what of it would be built here. Needs no signing key."""
+    from cachesvc.warm.context import WarmContext
+    from cachesvc.warm.launcher import Launcher
+    from cachesvc_client.config import Config
+
+    config = Config.read()
+    with ExitStack() as stack:
+        context = WarmContext(name, Launcher(), lambda _job, _step: None, lane=config.lane, check=True)
+        found = _missing(with_registry(context, config, job, stack), jobs, days)
+    if as_json:
+        typer.echo(json.dumps(found.document(name), indent=1))
+        return
+    for line in found.lines(name):
+        _echo(line)
+
+
+def _missing(context: WarmContext, jobs: Sequence[Job], days: int) -> MissingPlan:
+    from cachesvc.warm.missing import ask_wanted, plan_missing
+    from cachesvc_client.environment.detect import detect
+
+    assert context.registry is not None
+    answer = ask_wanted(context.registry.remote, context.name, context.lane, days)
+    return plan_missing(jobs, answer, detect())
+
+
 def _merge(
     folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool, runners: Sequence[str]
 ) -> None:
@@ -224,7 +272,9 @@ def _run(
     key: SigningKey | None,
     job: JobTokenSource | None,
     lifetime: float | None,
+    days: int | None,
 ) -> tuple[list[Outcome], ReportHead]:
+    """Warm the jobs. ``days``: only those that services wanted in so many days, the dearest first."""
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Cancelled, Launcher
     from cachesvc.warm.provenance import BuildOrigin
@@ -248,6 +298,11 @@ def _run(
             lifetime=lifetime,
         )
         context = with_registry(context, config, job, stack)
+        if days is not None:
+            found = _missing(context, jobs, days)
+            jobs = found.jobs
+            for line in found.lines(name):
+                _echo(line, err=True)
         head = _head(context, spec)
         stack.enter_context(interruptible())
         try:

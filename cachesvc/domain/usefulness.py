@@ -26,6 +26,11 @@ NODE_DAYS = 30
 
 NAMESPACE_ENVIRONMENTS = 1000
 """Environments whose facts are stored for each namespace; beyond them the one seen longest ago is deleted."""
+NAMESPACE_COLD = 1000
+"""Pairs of a name and an environment whose cold starts are stored for each namespace; beyond them the one
+seen longest ago is deleted."""
+COLD_MODELS = 8
+"""Hashes of models that are stored of such a pair, at most: the first that were reported."""
 DAILY_DAYS = 400
 """Days for which the starts of each day are stored: a year, and the days before it to compare with."""
 

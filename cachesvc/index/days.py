@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,18 @@ from .usefulness import Earlier, Start
 _SUMS = (*STATES, "saved", "spent")
 
 
+@dataclass(frozen=True, slots=True)
+class ColdStartOfDay:
+    """A start that was offered nothing, which counts as a *miss*. ``earlier``: its last report, which is
+    subtracted."""
+
+    spent: float
+    now: int
+    earlier: Earlier | None = None
+    state: str = "miss"
+    saved: float = 0.0
+
+
 class Days:
     """The starts of each namespace by day of UTC."""
 
@@ -28,7 +41,7 @@ class Days:
         self._session = session
         self._table: Any = DailyStartsRow.__table__  # type: ignore[attr-defined]
 
-    def add(self, namespace: Namespace, starts: Sequence[Start]) -> None:
+    def add(self, namespace: Namespace, starts: Sequence[Start | ColdStartOfDay]) -> None:
         """Counts starts of one moment on its day, each in the place of its earlier report. An earlier report
         that this day has not counted is taken from the day before; no count falls below zero."""
         day = starts[0].now // DAY

@@ -27,6 +27,8 @@ LISTED = 5000
 """Rows of one listing, at most."""
 _NEEDED_AT_START = "!"
 """Stands before a head in ``EntryRow.keyed`` that no start may leave out."""
+_BATCH = 500
+"""Revisions in one statement."""
 _LOCK_TRIES = 5
 """Attempts to lock an entry that collection may be removing."""
 
@@ -302,6 +304,17 @@ class Entries:
             kept_by_none, kept_by_none.c.revision == col(RevisionRow.revision)
         )
         return self._read_ages(query.where(col(RevisionRow.published) < before))
+
+    def seconds_of(self, revisions: Sequence[Digest]) -> dict[Digest, float]:
+        """Returns the seconds of compilation that each revision saves one start, as its publisher states
+        them."""
+        query = sa.select(col(RevisionRow.revision), col(RevisionRow.measured))
+        seconds: dict[Digest, float] = {}
+        for begin in range(0, len(revisions), _BATCH):
+            some = query.where(col(RevisionRow.revision).in_(revisions[begin : begin + _BATCH]))
+            rows = self._session.connection().execute(some)
+            seconds.update((Digest(revision), compile_seconds(measured)) for revision, measured in rows)
+        return seconds
 
     def idle(self, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """Returns all revisions of the entries whose head was neither published nor offered since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,15 @@ class Environments:
         query = select(EnvironmentRow.fingerprint).where(*_this(namespace, environment))
         fingerprint = self._session.exec(query).first()
         return None if fingerprint is None else dict(fingerprint)
+
+    def get_each(
+        self, namespace: Namespace, environments: Sequence[Digest]
+    ) -> dict[Digest, dict[str, FactorValue]]:
+        """Returns the facts of each environment whose facts are stored, of some hundreds at most."""
+        query = select(EnvironmentRow.environment, EnvironmentRow.fingerprint).where(
+            EnvironmentRow.namespace == namespace, col(EnvironmentRow.environment).in_(environments)
+        )
+        return {Digest(where): dict(facts) for where, facts in self._session.exec(query)}
 
     def reported(
         self, name: Name, lane: Lane | None, environment: Digest | None = None, *, limit: int

@@ -70,6 +70,11 @@ class Namespaces:
         revisions, size = connection.execute(sums).one()
         return Totals(namespaces, entries, revisions, int(size or 0))
 
+    def exists(self, namespace: str) -> bool:
+        """Returns whether something was published in a namespace, or somebody has set its policy."""
+        query = select(NamespaceRow.namespace).where(NamespaceRow.namespace == namespace)
+        return self._session.exec(query).first() is not None
+
     def policies(self) -> dict[Namespace, Policy]:
         """Returns what each namespace keeps."""
         return {Namespace(row.namespace): _policy(row) for row in self._session.exec(select(NamespaceRow))}

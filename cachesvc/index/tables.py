@@ -350,6 +350,27 @@ class EnvironmentRow(SQLModel, table=True):
     __table_args__ = (sa.Index(None, "namespace", "seen"),)
 
 
+class ColdStartRow(SQLModel, table=True):
+    """The starts of one environment that asked for a name, were offered nothing, and compiled. ``lane``:
+    empty for the trunk. ``environment``: of the facts that every process knows
+    (``partitions.known_partition``). ``fingerprint`` and ``models``: what clients said; trusted for nothing.
+    ``spent``: seconds of compiling."""
+
+    __tablename__ = "cold_starts"
+    namespace: str = Field(primary_key=True, max_length=128)
+    name: str = Field(primary_key=True, max_length=1100)
+    tag: str = Field(primary_key=True, max_length=128)
+    lane: str = Field(primary_key=True, max_length=128)
+    environment: str = Field(primary_key=True, max_length=DIGEST)
+    fingerprint: dict[str, Any] = Field(sa_type=sa.JSON)
+    models: list[str] = Field(sa_type=sa.JSON)
+    starts: int = Field(sa_type=sa.BigInteger)
+    spent: float = 0.0
+    first_seen: int = Field(sa_type=sa.BigInteger)
+    last_seen: int = Field(sa_type=sa.BigInteger, index=True)
+    __table_args__ = (sa.Index(None, "namespace", "last_seen"),)
+
+
 class InertHostRow(SQLModel, table=True):
     """A node that reported the revision inert since the last hit of its environment; few are kept."""
 

@@ -16,6 +16,7 @@ from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .audit import Audit
 from .claims import Claims
+from .cold_starts import ColdStarts
 from .days import Days
 from .entries import Entries
 from .environments import Environments
@@ -52,6 +53,7 @@ class Unit:
         self.usefulness = Usefulness(session)
         self.nodes = RevisionNodes(session)
         self.environments = Environments(session)
+        self.cold_starts = ColdStarts(session)
         self.days = Days(session)
         self.namespaces = Namespaces(session)
         self.inventory = Inventory(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,17 @@ class InertPlace:
     why: str
     withheld: bool
     environment: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class UsedEntry:
+    """An environment whose starts used an entry. ``starts``: number of them."""
+
+    entry: Digest
+    environment: Digest
+    facts: dict[str, str]
+    starts: int
+    last_seen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +274,33 @@ class Usefulness:
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
         return [_inert_place(row) for row in self._session.connection().execute(query)]
+
+    def used_since(self, entries: Sequence[Digest], since: int) -> list[UsedEntry]:
+        """Returns where the entries were used at ``since`` (seconds of UTC) or later: starts that compiled
+        nothing, or less, for a revision of them."""
+        used = UsefulnessRow
+        starts = sa.func.sum(col(used.hit) + col(used.partial))
+        query = (
+            sa.select(
+                col(RevisionRow.entry),
+                col(used.environment),
+                sa.func.max(sa.cast(col(used.facts), sa.Text)),
+                starts,
+                sa.func.max(col(used.last_seen)),
+            )
+            .join_from(RevisionRow, used, col(used.revision) == col(RevisionRow.revision))
+            .where(col(used.last_seen) >= since)
+            .group_by(col(RevisionRow.entry), col(used.environment))
+            .having(starts > 0)
+        )
+        rows: list[UsedEntry] = []
+        for begin in range(0, len(entries), _BATCH):
+            some = query.where(col(RevisionRow.entry).in_(entries[begin : begin + _BATCH]))
+            rows += [
+                UsedEntry(Digest(entry), Digest(where), json.loads(facts), int(count), last)
+                for entry, where, facts, count, last in self._session.connection().execute(some)
+            ]
+        return rows
 
     def forget(self, before: int) -> int:
         """Deletes the environments that were not seen since ``before`` and are not quarantined; returns how

@@ -13,21 +13,34 @@ from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.claims import KEPT_SECONDS
-from cachesvc.domain.retention import DAY, Retention, RevisionAge, evicted, expired, unused
+from cachesvc.domain.retention import (
+    CHEAP_SECONDS,
+    DAY,
+    DEAR_SECONDS,
+    Retention,
+    RevisionAge,
+    evicted,
+    expired,
+    unused,
+)
 from cachesvc.domain.usefulness import DAILY_DAYS, KEPT_DAYS, NODE_DAYS
 from cachesvc.index.unit import Unit
-from cachesvc_client.wire.admin import CollectPlan, Removal
-from cachesvc_client.wire.names import Namespace
+from cachesvc.index.usefulness import UsedEntry
+from cachesvc_client.wire.admin import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
+from cachesvc_client.wire.names import Lane, Namespace
 
 from . import audit, webhooks
 from .answers import forget_answers
 from .context import Registry
 from .inventory import describe, index_graph_keys
+from .resolve import USED_STEP_SECONDS
 from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")
 SHOWN = 1000
 """Removals that a plan names; it counts all of them."""
+SHOWN_COLD = 200
+"""Environments that a plan names whose starts would go cold; it counts all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,21 @@ class _Removable:
     whole: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _GoingCold:
+    """An environment that used an entry which goes. ``seconds``: that a start there will compile."""
+
+    removable: _Removable
+    used: UsedEntry
+    seconds: float
+
+    @property
+    def cost(self) -> float:
+        """The seconds that its starts will compile, if there are as many again. Publishers state the seconds,
+        so they are bounded as in retention."""
+        return self.used.starts * max(CHEAP_SECONDS, min(self.seconds, DEAR_SECONDS))
+
+
 def collect(registry: Registry, by: Token | None = None) -> Collected:
     """Runs retention and collection, by what holds now, whatever a plan said. ``by=None``: the server
     itself."""
@@ -61,6 +89,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         unit.sessions.forget(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
         unit.environments.forget(registry.now - KEPT_DAYS * DAY)
+        unit.cold_starts.forget(registry.now - KEPT_DAYS * DAY)
         unit.days.forget(registry.now // DAY - DAILY_DAYS)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
@@ -92,14 +121,51 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
         removable = list(_removable(registry, unit, _policies(registry, unit)))
         removals = _removals(unit, removable[: min(shown, SHOWN)])
         objects = unit.objects.count_loose(registry.now)
-    return CollectPlan(tuple(removals), len(removable), sum(one.row.size for one in removable), objects)
+        cold = _forecast(registry, unit, removable)
+        shown_cold = _named(unit, cold[:SHOWN_COLD])
+    size = sum(one.row.size for one in removable)
+    return CollectPlan(tuple(removals), len(removable), size, objects, shown_cold, len(cold), FORECAST_DAYS)
+
+
+def _forecast(registry: Registry, unit: Unit, removable: Sequence[_Removable]) -> list[_GoingCold]:
+    """Returns the entries that go whole and the environments whose starts used them lately, the dearest
+    first. A start is offered an entry before it uses it, so an entry that nobody was offered is not read."""
+    since = registry.now - FORECAST_DAYS * DAY
+    offered = since - USED_STEP_SECONDS
+    whole = {one.row.entry: one for one in removable if one.whole and one.row.touched >= offered}
+    used = unit.usefulness.used_since(list(whole), since)
+    heads = {row.entry: whole[row.entry].row.revision for row in used}
+    seconds = unit.entries.seconds_of(list(heads.values()))
+    cold = [_GoingCold(whole[row.entry], row, seconds.get(heads[row.entry], 0.0)) for row in used]
+    return sorted(cold, key=lambda one: (-one.cost, one.used.entry, one.used.environment))
+
+
+def _named(unit: Unit, cold: Sequence[_GoingCold]) -> tuple[ColdForecast, ...]:
+    places = unit.inventory.places([one.removable.row.revision for one in cold])
+    return tuple(
+        ColdForecast(
+            one.used.entry,
+            *places[one.removable.row.revision],
+            one.used.environment,
+            one.used.starts,
+            one.used.last_seen,
+            one.seconds,
+            one.removable.why,
+            one.used.facts,
+            Lane(one.removable.row.lane) if one.removable.row.lane else None,
+        )
+        for one in cold
+        if one.removable.row.revision in places
+    )
 
 
 def _retain(registry: Registry) -> tuple[int, int]:
     """Deletes what the policies do not keep, and returns (revisions, entries)."""
     with registry.index.read() as unit:
         policies = _policies(registry, unit)
-        busy = {one.row.namespace for one in _removable(registry, unit, policies)}
+        removable = list(_removable(registry, unit, policies))
+        busy = {one.row.namespace for one in removable}
+        _warn_of_cold(_named(unit, _forecast(registry, unit, removable)[:SHOWN_COLD]))
     revisions = entries = 0
     for namespace in (one for one in policies if one in busy):
         with registry.index.read() as unit:  # again: what holds now is deleted
@@ -111,6 +177,17 @@ def _retain(registry: Registry) -> tuple[int, int]:
         if any(count and one.whole for count, one in zip(counts, removable, strict=True)):
             forget_answers(registry, namespace)
     return revisions, entries
+
+
+def _warn_of_cold(cold: Sequence[ColdForecast]) -> None:
+    """Says in the log what the policies make cold: this collection follows them, whoever started it."""
+    if cold:
+        targets = dict.fromkeys(f"{one.namespace}/{one.name}:{one.tag} {one.target}" for one in cold[:3])
+        names = ", ".join(targets)
+        _log.warning(
+            "collecting makes the starts of %d environments cold that used %s%s in the last %d days",
+            *(len(cold), names, " and others" if len(cold) > 3 else "", FORECAST_DAYS),
+        )
 
 
 def _policies(registry: Registry, unit: Unit) -> dict[Namespace, Retention]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
+from cachesvc.index.cold_starts import ColdRecord
+from cachesvc.index.days import ColdStartOfDay
 from cachesvc.index.entries import compile_seconds
 from cachesvc.index.nodes import NodeReport
 from cachesvc.index.unit import Unit
@@ -15,9 +18,16 @@ from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, TooMany
-from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.partitions import environment
-from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
+from cachesvc_client.wire.names import Name, Namespace
+from cachesvc_client.wire.partitions import environment, known_partition
+from cachesvc_client.wire.reports import (
+    ColdName,
+    ColdStart,
+    KindWork,
+    ReportAnswer,
+    ReportRequest,
+    RevisionReport,
+)
 from cachesvc_client.wire.webhooks import COLD, RELEASED, WITHHELD
 
 from . import webhooks
@@ -77,7 +87,7 @@ def report_each(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAn
 
 def _count_together(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAnswer | Exception]:
     answers: list[ReportAnswer | Exception] = [
-        ReportAnswer(len(each.request.revisions), replaces=True) for each in sent
+        ReportAnswer(_counted(each.request), replaces=True) for each in sent
     ]
     moved: set[Namespace] = set()
     try:
@@ -92,6 +102,10 @@ def _count_together(registry: Registry, sent: Sequence[SentReport]) -> list[Repo
     return answers
 
 
+def _counted(request: ReportRequest) -> int:
+    return len(request.revisions if request.cold is None else request.cold.names)
+
+
 def _count_each(
     registry: Registry,
     unit: Unit,
@@ -104,8 +118,11 @@ def _count_each(
     named = {row.revision for each in sent for row in each.request.revisions}
     subjects = unit.usefulness.subjects(sorted(named))
     rows: list[tuple[int, RevisionReport]] = []
+    cold: list[tuple[int, ColdName]] = []
     for number, each in enumerate(sent):
         try:
+            if each.request.cold is not None:
+                cold += [(number, name) for name in _checked_names(unit, each.token, each.request.cold)]
             for row in each.request.revisions:
                 _check(each.token, each.request, row, subjects.get(row.revision))
         except CacheSvcError as error:
@@ -113,7 +130,7 @@ def _count_each(
         else:
             rows += [(number, row) for row in each.request.revisions]
     earlier = [_earlier(each.request) for each in sent]
-    starts: list[tuple[Namespace, int, Start]] = []
+    starts: list[tuple[Namespace, int, Start | ColdStartOfDay]] = []
     # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
     for number, row in sorted(rows, key=lambda one: one[1].revision):
         token, request, subject = sent[number].token, sent[number].request, subjects[row.revision]
@@ -129,7 +146,38 @@ def _count_each(
         answer = answers[number]
         if now_withheld and isinstance(answer, ReportAnswer):
             answers[number] = replace(answer, quarantined=(*answer.quarantined, row.revision))
+    for number, name in sorted(cold, key=lambda one: dataclasses.astuple(one[1])[:3]):
+        starts.append((name.namespace, number, _count_cold(unit, sent[number].request, name, registry.now)))
     _count_by_day(unit, sent, starts)
+
+
+def _checked_names(unit: Unit, token: Token, cold: ColdStart) -> tuple[ColdName, ...]:
+    """Returns the names of a cold start. Raises ``NotFound`` for a namespace that does not exist, so that no
+    token fills the index with namespaces, and ``Forbidden``."""
+    for one in cold.names:
+        demand(token, Action.report, one.namespace, one.lane)
+        if not unit.namespaces.exists(one.namespace):
+            raise NotFound(f"namespace {one.namespace} does not exist", "check the name, or publish it")
+    return cold.names
+
+
+def _count_cold(unit: Unit, request: ReportRequest, name: ColdName, now: int) -> ColdStartOfDay:
+    """Counts a start that was offered nothing under a name; returns it as its day counts it."""
+    assert request.cold is not None
+    share = len(request.cold.names)
+    spent = _bounded_spent(request.kinds) / share
+    before = None if request.replaces is None else _bounded_spent(request.replaces.kinds) / share
+    start = ColdRecord(
+        environment=known_partition(request.fingerprint),
+        fingerprint=request.fingerprint,
+        models=request.cold.models,
+        starts=1,
+        spent=spent,
+        last_seen=now,
+        lane=name.lane,
+    )
+    unit.cold_starts.add(Name(name.namespace, name.name, name.tag), start, before)
+    return ColdStartOfDay(spent, now, None if before is None else Earlier("miss", 0.0, before))
 
 
 def _start(
@@ -143,7 +191,7 @@ def _start(
     return Start(
         revision=row.revision,
         environment=where,
-        facts=_facts(request),
+        facts=recognised(request.fingerprint),
         state=row.state,
         saved=_bounded_saved(row.saved, subject),
         spent=_bounded_spent(request.kinds) / len(request.revisions),
@@ -154,14 +202,18 @@ def _start(
 
 
 def _count_by_day(
-    unit: Unit, sent: Sequence[SentReport], starts: Sequence[tuple[Namespace, int, Start]]
+    unit: Unit, sent: Sequence[SentReport], starts: Sequence[tuple[Namespace, int, Start | ColdStartOfDay]]
 ) -> None:
     """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
     reports of a namespace change the same row, and wait for each other until the transaction ends."""
-    places = {(namespace, start.environment): (number, start.now) for namespace, number, start in starts}
+    places = {
+        (namespace, start.environment): (number, start.now)
+        for namespace, number, start in starts
+        if isinstance(start, Start)
+    }
     for (namespace, where), (number, now) in sorted(places.items()):
         unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
-    by_request: dict[tuple[Namespace, int], list[Start]] = {}
+    by_request: dict[tuple[Namespace, int], list[Start | ColdStartOfDay]] = {}
     for namespace, number, start in starts:
         by_request.setdefault((namespace, number), []).append(start)
     for (namespace, _), of_request in sorted(by_request.items(), key=lambda item: item[0]):
@@ -282,5 +334,6 @@ def _apply_outcome(
     return True, changed
 
 
-def _facts(request: ReportRequest) -> dict[str, str]:
-    return {name: str(request.fingerprint[name])[:100] for name in FACTS if name in request.fingerprint}
+def recognised(fingerprint: Mapping[str, object]) -> dict[str, str]:
+    """Returns the facts by which people recognise an environment."""
+    return {name: str(fingerprint[name])[:100] for name in FACTS if name in fingerprint}

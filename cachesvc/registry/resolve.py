@@ -81,6 +81,27 @@ def resolve_each(
             yield error
 
 
+class Offers(NamedTuple):
+    """The heads that an environment would be offered. ``left_out``: number of further heads that fit."""
+
+    heads: list[Candidate]
+    left_out: int = 0
+
+
+def offers_each(registry: Registry, requests: Sequence[ResolveRequest]) -> Iterator[Offers | CacheSvcError]:
+    """Yields for each request what its environment would be offered now, without envelopes and for nobody's
+    use. Errors are as of :func:`resolve_each`, but a name without entries offers nothing."""
+    try:
+        candidates = _candidates_of_each(registry, requests)
+    except CacheSvcError as error:
+        yield from [error] * len(requests)
+        return
+    for request, (_, heads, left_out) in zip(requests, candidates, strict=True):
+        live = [row for row in heads if row.expires is None or row.expires > registry.clock()]
+        fitting, _ = _compare_all(_overlay(live), request)
+        yield Offers(_withhold(registry, fitting, request)[0], left_out)
+
+
 class _Candidates(NamedTuple):
     """The heads that a request is answered from. ``tag``: the request's first tag that has heads; ``None`` if
     no tag has any. ``left_out``: fitting heads that are not among them."""

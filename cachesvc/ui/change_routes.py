@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from cachesvc.registry import gc
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest
 
 from . import changes, paging, session
 from .changes import Change, RevisionAction, TokenAction
@@ -65,7 +66,12 @@ def get_collection(viewer: TheViewer, begin: Annotated[paging.Number, paging.FRO
 @router.post("/collection")
 def post_collection(viewer: TheViewer, fields: TheForm) -> Response:
     """Runs retention and collection now."""
-    del fields  # the proof that a page of this session sent the form
+    going_cold = gc.plan(viewer.registry, viewer.token, 0).going_cold
+    if going_cold and fields.get("cold") != "accepted":
+        raise InvalidRequest(
+            f"a collection now would make the starts of {going_cold} environments cold",
+            "the page names them; its form asks whether that is meant",
+        )
     gc.collect(viewer.registry, viewer.token)
     return _leave(changes.done(f"{session.HOME}/collection", "collect"))
 

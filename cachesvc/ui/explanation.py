@@ -19,7 +19,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import Facts, Fingerprint
 from cachesvc_client.wire.names import Lane, Name
-from cachesvc_client.wire.partitions import partition
+from cachesvc_client.wire.partitions import known_partition, partition
 from cachesvc_client.wire.protocol import EntrySummary
 
 from .page import Viewer
@@ -72,7 +72,8 @@ def facts_of_environment(
     if reported is not None:
         return reported
     rows = _visible(viewer, name, lane) if rows is None else rows
-    built = dict(CoveredEntries(name, lane, tuple(rows), ()).environments())
+    environments_built = CoveredEntries(name, lane, tuple(rows), ()).environments()
+    built = {known_partition(one.facts): one.facts for one in environments_built}
     built |= {partition(row.fingerprint, row.scopes): row.fingerprint for row in rows}
     if environment not in built:
         raise NotFound(

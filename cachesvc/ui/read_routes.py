@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -14,6 +15,7 @@ from cachesvc.index.inventory import Search
 from cachesvc.registry import inventory, names, reports
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
 
 from . import paging, session
@@ -116,11 +118,15 @@ def get_coverage(
     namespace: Namespace,
     name: ShortName,
     tag: OneTag = None,
+    torch: Text = "",
+    gpu: Text = "",
     begin: Annotated[paging.Number, paging.FROM] = 0,
 ) -> Response:
-    """Shows which targets of a name are warm in which environments."""
+    """Shows which targets of a name are warm in which environments; or, with another torch or GPU, in which
+    they would be."""
     tags, chosen = chosen_tag(viewer, namespace, name, tag)
-    coverage, rows = cover(viewer, namespace, name, chosen, begin, ENVIRONMENTS)
+    changes: Facts = {what: text for what, text in (("torch", torch.strip()), ("gpu", gpu.strip())) if text}
+    coverage, rows = cover(viewer, namespace, name, chosen, begin, ENVIRONMENTS, changes)
     part = paging.part(viewer.request, rows, begin, most=ENVIRONMENTS)
     reasons = [(row, cell) for row in coverage.environments for cell in row.cells if cell.state != "warm"]
     return viewer.page(
@@ -131,6 +137,9 @@ def get_coverage(
         tag=chosen,
         place=Name(namespace, name, chosen),
         coverage=coverage,
+        changes=changes,
+        command=_command(coverage.name, changes),
+        assumed=dict.fromkeys(fact for cell in coverage.cells for fact in cell.assumed),
         total=len(rows),
         warm=sum(cell.state == "warm" for cell in coverage.cells),
         lane=viewer.token.lane,
@@ -139,6 +148,12 @@ def get_coverage(
         first=part.first,
         next=part.next,
     )
+
+
+def _command(name: str, changes: Facts) -> str:
+    """Returns the command that judges the same. Whoever made the address chose the texts: they are quoted."""
+    plan = ["--gate", *(f"--{what}={text}" for what, text in changes.items())] if changes else []
+    return shlex.join(["cachesvc", "coverage", name, *plan])
 
 
 def chosen_tag(

@@ -202,6 +202,7 @@ ACTION = DEPLOY / "github" / "action" / "action.yml"
 GITLAB = DEPLOY / "gitlab" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
 AGENT = DEPLOY / "kubernetes" / "node-agent.yaml"
+GATE = DEPLOY / "kubernetes" / "gate-before-rollout.yaml"
 VOLUME = DEPLOY / "kubernetes" / "bundles-in-image-volume.yaml"
 BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
 KUSTOMIZATION = DEPLOY / "kubernetes" / "kustomization.yaml"
@@ -255,6 +256,7 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (words, WARM, "cachesvc admin publishers add", "cachesvc admin publishers new"),
     (words, INIT, "cachesvc-client pull team/bert --all", "cachesvc-client pull team/bert --every"),
     (words, INIT, "CACHESVC_BUNDLE", "CACHESVC_BUNDLES"),
+    (words, GATE, "--machine", "--machines"),
     (words, BUNDLES, "cachesvc-client pull", "cachesvc-client fetch"),
     (words, ROOT / "Dockerfile", "cachesvc admin --local migrate", "cachesvc admin --lokal migrate"),
     (words, ROOT / "docs" / "operate.md", "cachesvc admin fsck", "cachesvc admin check"),

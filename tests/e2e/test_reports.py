@@ -97,6 +97,19 @@ def test_a_hit_is_reported_and_shown(tmp_path: Path, registry: Served) -> None:
     assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
 
 
+def test_a_start_that_is_offered_nothing_is_wanted(tmp_path: Path, registry: Served) -> None:
+    reader = _bearer(token(registry, "read"))
+    url = f"{registry.url}/v1/namespaces/team/wanted?name=nothing"
+    assert httpx.get(url, headers=reader).json()["rows"] == []
+    more = {"CACHESVC_TOKEN": token(registry, "report")}
+    variables = {**QUICK, **registry.variables, **more}
+    result = run("serve.py", "name=team/nothing", "small=1", place=tmp_path, **variables)
+    assert result.answer["state"] == "miss", result.answer
+    [row] = httpx.get(url, headers=reader).json()["rows"]
+    assert (row["starts"], row["tag"]) == (1, "latest") and row["spent"] > 0 and "target" not in row
+    assert row["fingerprint"]["torch"] == row["facts"]["torch"]
+
+
 def test_grad_mode_makes_a_start_inert_and_the_start_says_so(tmp_path: Path, registry: Served) -> None:
     result = start(tmp_path, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
     answer = result.answer

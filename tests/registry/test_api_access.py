@@ -45,6 +45,8 @@ ROUTES = [
     ("POST", "/v1/bundles"),
     ("GET", "/v1/namespaces/team/names"),
     ("GET", "/v1/namespaces/team/entries"),
+    ("GET", "/v1/namespaces/team/environments?name=x"),
+    ("GET", "/v1/namespaces/team/wanted?name=x"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
     ("DELETE", "/v1/tokens/t-1"),

@@ -170,6 +170,7 @@ def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
     run("explain --provenance", "team/bert", name="explain provenance")
     run("coverage", "team/bert")
+    run("environment")
     [pulled] = run("pull", "team/bert", "--into", folder / "into")["rows"]
     assert pulled["moved_bytes"] == pulled["bytes"] > 0
     run("verify", pulled["path"])

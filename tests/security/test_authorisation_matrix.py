@@ -146,6 +146,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/trust/keys"): Row("admin", "every", allowed=(422,)),
     ("GET", "/v1/namespaces/{namespace}/names"): Row("read", "namespace"),
     ("GET", "/v1/namespaces/{namespace}/entries"): Row("read", "namespace"),
+    ("GET", "/v1/namespaces/{namespace}/environments"): Row("read", "lane"),
+    ("GET", "/v1/namespaces/{namespace}/wanted"): Row("read", "lane"),
     ("GET", "/v1/entries"): Row("read", "namespace"),
     ("POST", "/v1/uploads"): Row("write", "lane"),
     ("PUT", "/v1/uploads/{upload}/pack"): Row("write", "lane"),
@@ -392,12 +394,11 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
 
 def _query(world: World, where: Where, method: str, path: str) -> dict[str, Any]:
     namespace, lane = where
+    in_lane = {"lane": lane} if lane else {}
     queries: dict[tuple[str, str], dict[str, Any]] = {
-        ("POST", "/v1/bundles"): {
-            "namespace": namespace,
-            "name": "fresh",
-            **({"lane": lane} if lane else {}),
-        },
+        ("POST", "/v1/bundles"): {"namespace": namespace, "name": "fresh", **in_lane},
+        ("GET", "/v1/namespaces/{namespace}/environments"): {"name": "bert", **in_lane},
+        ("GET", "/v1/namespaces/{namespace}/wanted"): {"name": "bert", **in_lane},
         ("DELETE", "/v1/signers"): {"namespace": namespace, "key": world.removable[namespace]},
         ("GET", "/v1/entries"): {"namespace": namespace},
         ("GET", "/v1/stats"): {"namespace": namespace},

@@ -8,8 +8,8 @@ import pytest
 from registry_making import make
 
 from cachesvc.index.inventory import Search
-from cachesvc.registry import claims
-from cachesvc_client.wire.admin import AuditRecord
+from cachesvc.registry import claims, upkeep
+from cachesvc_client.wire.admin import AuditRecord, Policy
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
@@ -137,6 +137,23 @@ def test_a_collection_shows_its_plan_and_runs_once_it_is_confirmed(own_site: Sit
     assert "The collection has run" in after.text
     row = newest(own_site)
     assert (row.action, row.details["via"], int(row.details["revisions"])) == ("gc.run", "web", planned)
+
+
+def test_a_collection_that_makes_starts_cold_says_whose_and_asks(own_site: Site) -> None:
+    own_site.start("llama", "d", "hit", files=1, used=1)
+    own_site.inside.clock.now += 5 * 86_400
+    upkeep.set_policy(own_site.inside.registry, ROOT, Namespace("team"), Policy(unused_days=3))
+    own_site.token("late admin", "admin", "*")
+    browser = own_site.browser("late admin")
+    page = browser.page("/ui/collection")
+    target = own_site.published["llama"].manifest.statement.target
+    assert target in page.text.partition("Starts that would go cold")[2].partition("Collect now?")[0]
+    before = len(_entries(own_site))
+    refused = browser.send(page, "/ui/collection")
+    assert refused.status_code == 422 and "make the starts of" in refused.text
+    assert len(_entries(own_site)) == before
+    assert browser.send(page, "/ui/collection", cold="accepted").status_code == 303
+    assert len(_entries(own_site)) < before
 
 
 def _entries(one: Site) -> list[Digest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import ago_text, count_text, environment_text, key_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.coverage import cover
+from cachesvc_client.commands.planned import Plan
 from cachesvc_client.config import Config
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.partitions import known_partition
@@ -378,6 +380,29 @@ def test_the_coverage_grid_is_that_of_the_command(shared_site: Site) -> None:
     for cell in coverage.cells:
         assert cell.why in page.text
     assert browser.get("/ui/coverage/team/llm/llama-8b?tag=v9").status_code == 404
+
+
+def test_a_planned_grid_is_that_of_the_gate(shared_site: Site) -> None:
+    browser = shared_site.browser("reader")
+    page = browser.page("/ui/coverage/team/llm/llama-8b?torch=2.15.0%27%3Bx&gpu=NVIDIA+H200")
+    config = Config.read({"CACHESVC_URL": shared_site.url, "CACHESVC_TOKEN": shared_site.secrets["reader"]})
+    changes = {"torch": "2.15.0';x", "gpu": "NVIDIA H200"}
+    name = Name.parse("team/llm/llama-8b")
+    coverage = cover(config, name, plan=Plan(of_all=True, changes=changes), gate=True)
+    shown = [
+        one["class"].partition(" ")[2]
+        for tag, one in page.elements
+        if tag in ("a", "span") and one.get("class", "").startswith("state ")
+    ]
+    states = [cell.state for cell in coverage.cells]
+    assert states and set(states) == {"cold"} and not coverage.passed
+    assert shown == ["warm", "stale", "cold", "failed", "unknown", *states, *states]
+    assert all(cell.why in page.text for cell in coverage.cells)
+    words = page.text.partition("The same in a terminal:")[2].split("\n")[0]
+    assert shlex.split(words)[:6] == [
+        *("cachesvc", "coverage", "team/llm/llama-8b:latest", "--gate"),
+        *("--torch=2.15.0';x", "--gpu=NVIDIA H200"),
+    ]
 
 
 def test_looking_at_the_coverage_is_no_use(own_site: Site) -> None:

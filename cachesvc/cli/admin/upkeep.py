@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.coverage import environment_label
+from cachesvc_client.commands.tables import aligned, bytes_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
-from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.errors import InvalidRequest, NotWarm
 from cachesvc_client.wire.text import count_text
 
 from . import admin
@@ -43,6 +44,8 @@ class Collected:
     entries: int = 0
 
 
+_COLD_LINES = 20
+"""Environments that go cold of which a line tells, at most."""
 _USAGE: Columns = {
     "entry": lambda row: digest_text(row.entry),
     "name": name_text,
@@ -119,10 +122,23 @@ def stats(
 
 
 @admin.command("gc")
-def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) -> None:
-    """Show what retention, eviction and collection would remove, and why; --apply runs them."""
+def gc(
+    context: typer.Context,
+    apply: Apply = False,
+    unless_cold: Annotated[
+        bool,
+        typer.Option(
+            "--unless-cold", help="Remove nothing if starts of the last 30 days would go cold; exit status 9."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what retention, eviction and collection would remove, why, and which starts that would make cold;
+    --apply runs them."""
     with connect(context) as registry:
         plan = registry.call("GET", "/v1/gc", None, CollectPlan)
+        refused = unless_cold and plan.going_cold > 0
+        apply = apply and not refused
         collected = registry.call("POST", "/v1/gc", None, Collected) if apply else None
     more = plan.revisions - len(plan.removals)
     summary = f"remove {count_text(plan.revisions, 'revision or entry', 'revisions or entries')}"
@@ -148,8 +164,39 @@ def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) ->
             "bytes": plan.bytes,
             "objects": plan.objects,
             "collected": collected,
+            "cold": plan.cold,
+            "going_cold": plan.going_cold,
+            "cold_days": plan.cold_days,
         },
     )
+    _warn_of_cold(plan, applied=apply)
+    if refused:
+        raise NotWarm(
+            f"{count_text(plan.going_cold, 'environment')} would go cold, so nothing was removed",
+            "pin their revisions, change the policy, or leave --unless-cold out",
+        )
+
+
+def _warn_of_cold(plan: CollectPlan, applied: bool) -> None:
+    """Prints on stderr which starts a collection makes cold, where the table and JSON do not hide it."""
+    if not plan.going_cold:
+        return
+    count = count_text(plan.going_cold, "environment")
+    verb = "have no entry any more that their" if applied else "would lose the entry that their"
+    show_line(f"warning: {count} {verb} starts used in the last {plan.cold_days} days:", err=True)
+    rows = [
+        (
+            f"{name_text(row)} {row.target}",
+            ", ".join(environment_label(dict(row.facts))[:2]),
+            count_text(row.starts, "start"),
+            f"{duration_text(row.compile_seconds)} each",
+        )
+        for row in plan.cold[:_COLD_LINES]
+    ]
+    for line in aligned(rows, "  ").splitlines():
+        show_line(line, err=True)
+    if plan.going_cold > len(rows):
+        show_line(f"  and {plan.going_cold - len(rows)} more (--json)", err=True)
 
 
 @admin.command("fsck")

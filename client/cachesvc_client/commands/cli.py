@@ -28,7 +28,7 @@ from .arguments import (
 )
 from .cache import add_cache
 from .cosign import add_cosign
-from .entry_commands import add_coverage, add_explain
+from .entry_commands import add_coverage, add_environment, add_explain
 from .login_commands import add_login, add_logout, add_whoami
 from .node import add_node
 from .oci import add_oci
@@ -84,6 +84,7 @@ def parser(program: str) -> Parser:
         _add_doctor,
         add_explain,
         add_coverage,
+        add_environment,
         _add_pull,
         _add_push,
         add_cosign,

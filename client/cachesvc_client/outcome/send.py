@@ -22,10 +22,14 @@ from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
+from ..wire.names import Lane, Name
 from ..wire.protocol import MAX_RESOLVED
 from ..wire.reports import (
+    MAX_COLD,
     MAX_COUNT,
     MAX_SECONDS,
+    ColdName,
+    ColdStart,
     EarlierReport,
     KindWork,
     ReportAnswer,
@@ -63,8 +67,10 @@ class Reporter:
         fingerprint: Fingerprint,
         moment: Moment,
         deadline: float,
+        cold: ColdStart | None = None,
     ) -> None:
-        """Sends the report if it has changed, in one try. Raises no error of a registry.
+        """Sends the report if it has changed, in one try. Raises no error of a registry. ``cold``: of a start
+        that nothing was ``installed`` for, what it wanted.
 
         The first report is sent at the first pause, because a process that a signal kills sends nothing at
         its exit. At that pause it is not known whether a revision is useless, so an outcome other than *hit*
@@ -73,7 +79,7 @@ class Reporter:
         early = moment == "compiled" and (self._last is not None or report.state not in ("hit", "partial"))
         if self._over or early or (moment != "exit" and self._count >= MOST_UPDATES):
             return
-        message = request(report, self._config.url or "", installed, fingerprint)
+        message = request(report, self._config.url or "", installed, fingerprint, cold)
         if self._last is not None:
             if _counts(message) == _counts(self._last):
                 return
@@ -109,8 +115,18 @@ def send(message: ReportRequest, config: Config, deadline: float) -> ReportAnswe
         return remote.report(message, deadline)
 
 
+def cold_start(names: Sequence[Name], lane: Lane | None, models: Sequence[Digest]) -> ColdStart:
+    """Returns what a start wanted that restored nothing, within the protocol's bounds."""
+    wanted = dict.fromkeys(ColdName(one.namespace, one.name, one.tag, lane) for one in names)
+    return ColdStart(tuple(wanted)[:MAX_COLD], tuple(dict.fromkeys(models))[:MAX_COLD])
+
+
 def request(
-    report: Report, url: str, installed: Sequence[InstalledRevision], fingerprint: Fingerprint
+    report: Report,
+    url: str,
+    installed: Sequence[InstalledRevision],
+    fingerprint: Fingerprint,
+    cold: ColdStart | None = None,
 ) -> ReportRequest:
     """Returns the report as it is sent, within the protocol's bounds. Pure, but for the node's id."""
     of_registry = {str(entry.revision) for entry in installed}
@@ -133,7 +149,9 @@ def request(
         for kind, work in report.kinds.items()
     }
     why = dict.fromkeys(difference.component[:200] for difference in report.key_differences)
-    return ReportRequest(node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8])
+    return ReportRequest(
+        node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8], cold=cold
+    )
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from ..environment.variables import is_switched_on
 from ..hooks import logger
 from ..hooks.activity import Moment
-from ..wire.errors import CacheSvcError, Distrusted, Unsupported
+from ..wire.errors import CacheSvcError, Distrusted, Incompatible, NotFound, Unsupported, Untrusted
 from .attempt import Attempt
 from .callbacks import SessionCallbacks
 from .deadline import Deadline
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..restore.name_restore import SessionRestore
     from ..restore.plan import NameRequest
     from ..wire.names import Name
+    from ..wire.reports import ColdStart
     from .process import Process
 
 _log = logging.getLogger("cachesvc")
@@ -242,21 +243,38 @@ class Session:
         yield from () if self.result is None else self.result.problems
 
     def send_report(self, report: Report, moment: Moment, deadline: float) -> None:
-        """Send ``report`` to the registry, if that is allowed and the registry's revisions were installed.
+        """Send ``report`` to the registry, if that is allowed, and the registry's revisions were installed or
+        this start compiled for want of them.
 
         Raises nothing of a registry.
         """
         config, result, fingerprint = self.config, self.result, self._process.fingerprint
-        if config is None or result is None or fingerprint is None or not self.has_revisions:
+        if config is None or result is None or fingerprint is None:
             return
         if config.bundle is not None or not (config.report and config.url and config.token):
+            return
+        cold = None if self.has_revisions else self._cold_start(report, config)
+        if not self.has_revisions and cold is None:
             return
         if self.reporter is None:
             from ..outcome.send import Reporter
 
             self.reporter = Reporter(config)
         revisions = [*result.installed, *result.distrusted]
-        self.reporter.send_changes(report, revisions, fingerprint, moment, deadline)
+        self.reporter.send_changes(report, revisions, fingerprint, moment, deadline, cold)
+
+    def _cold_start(self, report: Report, config: Config) -> ColdStart | None:
+        """Return what this session wanted and the registry did not have; ``None`` if nothing was compiled, or
+        if the registry did not answer: a start without it is not cold for want of an entry."""
+        answered = self.error is None or isinstance(self.error, (NotFound, Incompatible, Untrusted))
+        if report.observed.clean or not self.requests or not self.ready or not answered:
+            return None
+        if config.mode == "off" or self.status == "stored" or (self.result is not None and self.result.more):
+            return None
+        from ..outcome.send import cold_start
+
+        names = [request.name for request in self.requests]
+        return cold_start(names, config.lane, self._process.models)
 
     # Attempts -----------------------------------------------------------------------------------
 

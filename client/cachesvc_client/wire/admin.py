@@ -281,15 +281,45 @@ class Removal:
     whole: bool = False
 
 
+FORECAST_DAYS = 30
+"""Days of which the starts count in the forecast of what a collection makes cold."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdForecast:
+    """Describes starts that a collection would make cold: those of one environment with an entry that it
+    would remove whole. ``starts``: number of them that used the entry; ``last_seen``: the last one.
+    ``compile_seconds``: that each will compile, as the publisher measured. ``facts``: those by which people
+    recognise the environment. ``why``: why the entry would be removed."""
+
+    entry: Digest
+    namespace: Namespace
+    name: ShortName
+    tag: Tag
+    target: Target
+    environment: Digest
+    starts: int
+    last_seen: int
+    compile_seconds: float
+    why: str
+    facts: dict[str, str] = field(default_factory=dict)
+    lane: Lane | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
     """Describes what a collection would remove. ``removals`` holds the first of ``revisions``. ``objects``:
-    number of objects that no revision names any more; these are deleted first."""
+    number of objects that no revision names any more; these are deleted first. ``cold``: the first of
+    ``going_cold`` pairs of an entry and an environment whose starts of the last ``cold_days`` used the entry,
+    the dearest first; a registry of an earlier release forecasts nothing, and ``cold_days`` is 0."""
 
     removals: tuple[Removal, ...]
     revisions: int
     bytes: int
     objects: int
+    cold: tuple[ColdForecast, ...] = ()
+    going_cold: int = 0
+    cold_days: int = 0
 
 
 @dataclass(frozen=True, slots=True)

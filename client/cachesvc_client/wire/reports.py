@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .digest import Digest
 from .factors import FactorValue
+from .names import LATEST, Lane, Namespace, ShortName, Tag
 from .protocol import MAX_RESOLVED
 
 REPORT_FORMAT = "cachesvc.report/1"
@@ -20,6 +21,8 @@ MAX_COUNT = 1_000_000
 """Largest count that a report may hold."""
 MAX_SECONDS = 10_000_000.0
 """Largest number of seconds that a report may hold: four months."""
+MAX_COLD = 8
+"""Largest number of names, and of models, that the report of a cold start holds."""
 _NODE = re.compile(r"[0-9a-f]{32}")
 """Matches the identity of a node."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -73,13 +76,39 @@ class EarlierReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdName:
+    """Names what a start asked for, and was offered nothing of. ``tag``: the first that it asked for."""
+
+    namespace: Namespace
+    name: ShortName
+    tag: Tag = LATEST
+    lane: Lane | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Reports a start that restored nothing and compiled. ``models``: hashes of the models that it compiled,
+    as far as the client knows them; the targets of other environments are found by them."""
+
+    names: tuple[ColdName, ...]
+    models: tuple[Digest, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.names) <= MAX_COLD or len(set(self.names)) != len(self.names):
+            raise ValueError(f"names: 1 to {MAX_COLD}, each once")
+        if len(self.models) > MAX_COLD:
+            raise ValueError(f"models: at most {MAX_COLD}")
+
+
+@dataclass(frozen=True, slots=True)
 class ReportRequest:
     """Reports one start of one process. It names no person and no machine: ``node`` is 32 hex digits that
     mean nothing to others, and ``why`` names the components of keys that differed, without their values. It
     holds no time: the registry's clock counts.
 
     ``fingerprint``: the fingerprint of the resolve. ``replaces``: the last report of this start; the registry
-    counts this report instead of that one.
+    counts this report instead of that one. ``cold``: of a start that has no ``revisions``, what it wanted; a
+    registry of an earlier release refuses such a report.
     """
 
     node: str
@@ -89,14 +118,15 @@ class ReportRequest:
     why: tuple[str, ...] = ()
     replaces: EarlierReport | None = None
     format: str = REPORT_FORMAT
+    cold: ColdStart | None = None
 
     def __post_init__(self) -> None:
         if self.format != REPORT_FORMAT:
             raise ValueError(f"format: {self.format[:60]!r}; {REPORT_FORMAT} is read")
         if not _NODE.fullmatch(self.node):
             raise ValueError("node: 32 hex digits")
-        if not 0 < len(self.revisions) <= MAX_RESOLVED:
-            raise ValueError(f"revisions: 1 to {MAX_RESOLVED}")
+        if (self.cold is None) != (0 < len(self.revisions) <= MAX_RESOLVED) or (self.cold and self.revisions):
+            raise ValueError(f"revisions: 1 to {MAX_RESOLVED}, or cold and none")
         if len({row.revision for row in self.revisions}) != len(self.revisions):
             raise ValueError("revisions: each once")
         if len(self.kinds) > 16 or not all(map(_KIND.fullmatch, self.kinds)):

@@ -1,0 +1,168 @@
+"""Test what ``warm --missing`` plans and builds, from what services reported to a real registry."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachesvc.warm.missing import plan_missing
+from cachesvc.warm.plan import plan
+from cachesvc.warm.spec import parse_spec
+from cachesvc_client.environment.detect import detect
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.factors import Facts
+from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest
+from cachesvc_client.wire.wanted import WantedAnswer, WantedTarget
+
+from .conftest import TINY, command
+
+SPEC = """\
+name = "team/missing"
+[defaults]
+device = "cpu"
+runs = 2
+paths = ["{tiny}"]
+[defaults.env]
+OMP_NUM_THREADS = "1"
+TORCHINDUCTOR_VEC_ISA_OK = "0"
+TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
+[[target]]
+id = "tiny"
+factory = "models:tiny"
+inputs = {{a = {{x = {{shape = [4, 8]}}}}}}
+[[target]]
+id = "other"
+factory = "models:tiny"
+inputs = {{a = {{x = {{shape = [4, 8]}}}}}}
+"""
+HERE: Facts = {"schema": 1, "torch": "2.13.0+cpu", "python_abi": "cpython-311", "cpu_isa": "avx2"}
+GPU: Facts = {**HERE, "gpu": "NVIDIA H200", "compute_capability": "9.0", "cuda": "13.0"}
+
+
+def row(
+    target: str | None, fingerprint: Facts, starts: int = 1, spent: float = 10.0, **more: Any
+) -> WantedTarget:
+    return WantedTarget(
+        *(Namespace("team"), ShortName("missing"), Tag("latest")),
+        Digest.of(json.dumps(fingerprint).encode()),
+        starts,
+        spent,
+        last_seen=1,
+        target=Target(target) if target else None,
+        facts={name: str(fingerprint[name]) for name in ("torch", "gpu", "cpu_isa") if name in fingerprint},
+        fingerprint=fingerprint,
+        **more,
+    )
+
+
+def jobs(tmp_path: Path, device: str = "cpu"):
+    text = SPEC.format(tiny=TINY).replace('device = "cpu"', f'device = "{device}"')
+    return plan(parse_spec(text, tmp_path / "warm.toml"))
+
+
+def test_what_services_lost_most_to_is_built_first(tmp_path: Path) -> None:
+    rows = (
+        row("tiny/default", HERE, starts=2, spent=20.0),
+        row("other/default", {**HERE, "threads": 4}, starts=3, spent=90.0),
+        row("other/default", {**HERE, "cpu_flags": ["amx"]}, starts=1, spent=5.0),
+    )
+    found = plan_missing(jobs(tmp_path), WantedAnswer(rows, more=2), HERE)
+    assert [(one.job.target, one.starts, one.seconds, one.environments) for one in found.wanted] == [
+        ("other/default", 4, 95.0, 2),
+        ("tiny/default", 2, 20.0, 1),
+    ]
+    lines = found.lines(Name.parse("team/missing"))
+    assert lines[0] == "team/missing:latest: 2 of 2 targets are wanted here"
+    assert lines[1].split() == "other/default 4 starts 95 s compiled 2 environments".split()
+    assert lines[-1] == "2 more are not shown"
+
+
+def test_what_cannot_be_built_here_is_listed_with_the_reason_and_for_whom(tmp_path: Path) -> None:
+    rows = (
+        row("tiny/default", {**HERE, "torch": "2.14.0+cpu"}),
+        row("gpt/default", HERE),
+        row("tiny/default", {}),
+    )
+    found = plan_missing(jobs(tmp_path), WantedAnswer(rows), HERE)
+    assert found.wanted == () and found.unwanted == ("tiny/default", "other/default")
+    assert [one.why for one in found.elsewhere] == [
+        "torch: 2.14.0+cpu there, 2.13.0+cpu on this builder",
+        "the spec has no such target",
+        "its facts are not known any more: its next start brings them",
+    ]
+    text = "\n".join(found.lines(Name.parse("team/missing")))
+    assert "for cpu avx2, torch 2.14.0+cpu  torch: 2.14.0+cpu there" in text
+
+
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [
+        (HERE, "this builder has no GPU"),
+        ({**GPU, "gpu": "NVIDIA H100"}, "gpu: NVIDIA H200 there, NVIDIA H100 on this builder"),
+        (GPU, ""),
+    ],
+)
+def test_a_builder_makes_entries_for_its_own_gpu_only(tmp_path: Path, here: Facts, why: str) -> None:
+    found = plan_missing(jobs(tmp_path, "cuda"), WantedAnswer((row("tiny/default", GPU),)), here)
+    assert [one.why for one in found.elsewhere] == ([why] if why else [])
+    assert [one.job.target for one in found.wanted] == ([] if why else ["tiny/default"])
+
+
+def test_a_start_that_named_no_target_counts_for_each(tmp_path: Path) -> None:
+    useless = row("tiny/default", HERE, entry=Digest.of(b"e"), why="grad mode")
+    found = plan_missing(jobs(tmp_path), WantedAnswer((row(None, HERE, spent=4.0), useless)), HERE)
+    assert [(one.job.target, one.seconds, one.perhaps, list(one.notes)) for one in found.wanted] == [
+        ("tiny/default", 14.0, True, ["an entry fits there and starts compile all the same: grad mode"]),
+        ("other/default", 4.0, True, []),
+    ]
+
+
+@pytest.mark.compiles
+def test_only_what_was_wanted_is_compiled_and_is_wanted_no_more(
+    registry: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "warm.toml"
+    path.write_text(SPEC.format(tiny=TINY).replace('id = "other"', 'id = "other"\ngrad = "grad"'))
+
+    def warm(*words: str) -> dict[str, Any]:
+        done = subprocess.run(
+            command("warm", path, "--missing", *words),
+            env=registry,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    nothing = warm("--dry-run", "--json")
+    assert nothing["format"] == "cachesvc.warm.missing/1"
+    assert (nothing["rows"], nothing["unwanted"]) == ([], ["tiny/default", "other/default"])
+    cold = ColdStart((ColdName(Namespace("team"), ShortName("missing")),))
+    work = {"inductor": KindWork(1, 0, 21.0)}
+    with Remote(registry["CACHESVC_URL"], registry["CACHESVC_TOKEN"]) as remote:
+        if not remote.rows("/v1/namespaces", dict):  # the first publication makes the namespace
+            pytest.fail("the namespace of the tests is missing")
+        remote.report(ReportRequest("0" * 32, detect(registry), (), work, cold=cold))
+    dry = warm("--dry-run", "--json", "--target", "tiny")
+    assert [(one["target"], one["spent_seconds"], one["perhaps"]) for one in dry["rows"]] == [
+        ("tiny/default", 21.0, True)
+    ]
+    built = warm("--json", "--target", "tiny")
+    assert [(one["target"], one["status"]) for one in built["targets"]] == [("tiny/default", "warm")]
+    assert warm("--dry-run", "--json")["rows"] == []
+
+
+def test_options_that_contradict_it_are_refused(plain_environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "warm.toml"
+    path.write_text(SPEC.format(tiny=TINY))
+    done = subprocess.run(
+        command("warm", path, "--missing", "--check"), env=plain_environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "--missing asks the registry what to build" in done.stderr
