@@ -94,7 +94,7 @@ KIND.start().install_hooks(CALLBACKS)
 waiting = sorted(imports._waiting)
 answer = {
     "imported": sorted(
-        {name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm", "tilelang"}
+        {name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm", "tilelang", "helion"}
     ),
     "waiting": waiting,
 }
