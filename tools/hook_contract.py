@@ -1,5 +1,5 @@
-"""Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM and
-TileLang.
+"""Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM, TileLang and
+Helion.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -30,7 +30,7 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm", "tilelang")
+PACKAGES = ("torch", "triton", "vllm", "tilelang", "helion")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"
@@ -60,6 +60,9 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_KERNEL_CACHE}._save_kernel_to_disk": ("key", "kernel"),
     f"{_KERNEL_CACHE}._write_manifest": ("cache_path",),
     "tilelang.jit.kernel.JITKernel._compile_and_create_adapter": ("self", "tilelang_func"),
+    "helion.autotuner.local_cache.LocalAutotuneCache.get": ("self",),
+    "helion.autotuner.local_cache.LocalAutotuneCache.put": ("self", "config"),
+    "helion.autotuner.base_search.BaseSearch.autotune": ("self",),
 }
 """Name -> the parameters that its wrapper reads. A release without one of them needs another wrapper."""
 EVERY_PARAMETER: Mapping[str, frozenset[str]] = {
@@ -327,7 +330,7 @@ def main(arguments: Sequence[str]) -> int:
         right = (
             f"{versions}: every name is as the table says"
             if versions
-            else "neither torch, Triton, vLLM nor TileLang"
+            else "neither torch, Triton, vLLM, TileLang nor Helion"
         )
         print("\n".join(lines or [f"{sources.place}: {right}"]))
     if options.command == "record":

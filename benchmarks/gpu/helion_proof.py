@@ -103,7 +103,9 @@ class Proof:
             observed = answer["observed"]
             counts = observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]
             if any(counts) or answer["called"] or answer.get("compilers") or answer["state"] != "hit":
-                problems.append(f"{name}: {answer['state']}, {counts}, {answer['called']}, {answer['reasons']}")
+                problems.append(
+                    f"{name}: {answer['state']}, {counts}, {answer['called']}, {answer['reasons']}"
+                )
             if answer["configurations"] != builder["configurations"]:
                 problems.append(f"{name}: other configurations than the builder's")
             if answer["results"] != builder["results"]:
@@ -145,7 +147,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")))
     parser.add_argument("--search-seconds", type=int, default=40, help="the longest search of a kernel")
     parser.add_argument("--effort", default="quick", help="Helion's effort")
-    parser.add_argument("--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn")
+    parser.add_argument(
+        "--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn"
+    )
     options = parser.parse_args()
     use_this_tree()
     on = gpus()

@@ -54,6 +54,7 @@ DISTRIBUTIONS = (
     "vllm",
     "sglang",
     "tilelang",
+    "helion",
     "numpy",
 )
 """Distributions that decide what a model compiles to; those that are installed are named."""

@@ -108,7 +108,9 @@ class Cache:
         self.on_read: Callable[[], object] = lambda: None
 
     def _path(self) -> Path:
-        answer = self.state._configurations.path_of(imports.Call(lambda: self.root / f"{KEY}.best_config", (), {}))
+        answer = self.state._configurations.path_of(
+            imports.Call(lambda: self.root / f"{KEY}.best_config", (), {})
+        )
         assert isinstance(answer, Path)
         return answer
 
@@ -294,7 +296,9 @@ def test_a_limited_search_does_not_serve_one_without_a_limit(tmp_path: Path) -> 
     assert Cache(tmp_path, restored(entry), Kernel(Settings(autotune_budget_seconds=60))).get() is not None
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"cachesvc":{"format":2}}', b"\xff", b"1", RECORD[:50]])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"cachesvc":{"format":2}}', b"\xff", b"1", RECORD[:50]]
+)
 def test_a_record_of_another_form_is_left_to_helion(
     tmp_path: Path, entry: tuple[Path, list[str]], data: bytes
 ) -> None:
@@ -394,5 +398,7 @@ def test_an_effort_that_nobody_knows_is_a_doubt() -> None:
 
 def test_two_searches_are_counted_as_work() -> None:
     assert KIND.work is not None
-    work = KIND.work(counters.Observation(tuning_runs=2, helion_searches=2, seconds={"helion_searches": 3.0}), 0)
+    work = KIND.work(
+        counters.Observation(tuning_runs=2, helion_searches=2, seconds={"helion_searches": 3.0}), 0
+    )
     assert (work.compilations, work.tuning_runs, work.seconds) == (0, 2, 3.0)

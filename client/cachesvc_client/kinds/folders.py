@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from . import sglang
 from .kind import Kind
 
 _PRIVATE = r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0)?)?)?$"
@@ -17,9 +18,9 @@ class Folders:
     """Gives each kind the folder that the user named, or else one of cachesvc's.
 
     PyTorch sets variables itself when it first needs a folder. So what *the user named* is what the variables
-    said when this object was made, unless a kind says that its compiler chose the value, or the value is a
-    private folder of another process, from which this process inherited the variable. Nothing that the user
-    named is changed.
+    said when this object was made, unless a kind says that its compiler chose the value, SGLang chose it, or
+    the value is a private folder of another process, from which this process inherited the variable. Nothing
+    that the user named is changed.
     """
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
@@ -117,4 +118,4 @@ def _inherit(variable: str) -> Path | None:
     if named and re.search(_PRIVATE, named):
         del os.environ[variable]
         return None
-    return Path(named) if named else None
+    return Path(named) if named and not sglang.chose(variable, named) else None

@@ -102,8 +102,8 @@ class Configurations:
         return call() if file is None else file
 
     def put(self, call: imports.Call) -> Any:
-        """Run in the place of ``LocalAutotuneCache.put``. Helion also puts there what a remote cache of its own
-        answered: only what this process found by searching is recorded."""
+        """Run in the place of ``LocalAutotuneCache.put``. Helion also puts there what a remote cache of its
+        own answered: only what this process found by searching is recorded."""
         answer = call()
         cache = call.args[0]
         if getattr(self._call, "searched", None) is cache.kernel:
@@ -203,7 +203,7 @@ def _configuration(made: Made) -> Any:
     """Return Helion's object of a configuration, as its own look-up makes it."""
     import sys
 
-    return sys.modules["helion.runtime.config"].Config.from_json(made.config)  # type: ignore[attr-defined]
+    return sys.modules["helion.runtime.config"].Config.from_json(made.config)
 
 
 def _name(call: imports.Call) -> str:

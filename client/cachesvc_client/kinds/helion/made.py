@@ -41,7 +41,7 @@ class Made:
     search: Mapping[str, int]
 
     def encode(self) -> bytes:
-        """Return the bytes of a record: JSON in which Helion finds the configuration where it looks for it."""
+        """Return the bytes of a record: JSON in which Helion finds the configuration where it looks."""
         mine = {"format": _FORMAT, "code": self.code, "facts": dict(self.facts), "search": dict(self.search)}
         document = {"config": self.config, "cachesvc": mine}
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
@@ -58,7 +58,9 @@ class Made:
             if not isinstance(values[name], type_):
                 raise TypeError(f"{name} is no {type_.__name__}")
         facts = {str(name): str(text) for name, text in values["facts"].items()}
-        return cls(values["config"], values["code"], facts, {str(n): int(v) for n, v in values["search"].items()})
+        return cls(
+            values["config"], values["code"], facts, {str(n): int(v) for n, v in values["search"].items()}
+        )
 
     def difference(self, facts: Mapping[str, str], search: Mapping[str, int]) -> str:
         """Return what differs for a kernel with these facts that wants such a search, in words; an empty text
@@ -83,7 +85,7 @@ def check_kernel(cache: Any) -> None:
     on_cpu = backend == "pallas" and getattr(kernel.settings, "pallas_interpret", False)
     if backend not in BACKENDS or (backend == "pallas" and not on_cpu):
         raise Doubt(f"nobody has run the kind with Helion's backend {backend}")
-    if getattr(torch.version, "hip", None):  # type: ignore[attr-defined]
+    if getattr(torch.version, "hip", None):
         raise Doubt("nobody has run the kind on ROCm")
     if getattr(kernel.env, "process_group_name", None) is not None:
         raise Doubt("its ranks have to search together")
@@ -160,7 +162,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, types.FunctionType):
         return f"{value.__module__}.{value.__qualname__} {_function_digest(name, value)}"
     text = repr(value)
-    if " at 0x" in text or callable(value) and not isinstance(value, type):
+    if " at 0x" in text or (callable(value) and not isinstance(value, type)):
         raise Doubt(f"the setting {name} cannot be told")
     return text
 
