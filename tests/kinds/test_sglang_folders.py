@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 from cachesvc_client import kinds
-from cachesvc_client.kinds import KINDS, sglang
-from cachesvc_client.kinds.folders import Folders
+from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds.folders import Folders, chosen_by_sglang
 
 CHOSEN = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -87,11 +87,11 @@ def test_another_release_of_sglang_changes_nothing(
 ) -> None:
     redirect()
     chosen = os.environ["TRITON_CACHE_DIR"]
-    assert sglang.chose("TRITON_CACHE_DIR", chosen)
-    assert not sglang.chose("TRITON_CACHE_DIR", str(tmp_path))
+    assert chosen_by_sglang("TRITON_CACHE_DIR", chosen)
+    assert not chosen_by_sglang("TRITON_CACHE_DIR", str(tmp_path))
     for module in (ModuleType("sglang.srt.environ"), None):
         monkeypatch.setitem(sys.modules, "sglang.srt.environ", module)
-        assert not sglang.chose("TRITON_CACHE_DIR", chosen)
+        assert not chosen_by_sglang("TRITON_CACHE_DIR", chosen)
     vars(changed := ModuleType("sglang.srt.environ")).update(third_party_cache_defaults=lambda: 1)
     monkeypatch.setitem(sys.modules, "sglang.srt.environ", changed)
-    assert not sglang.chose("TRITON_CACHE_DIR", chosen)
+    assert not chosen_by_sglang("TRITON_CACHE_DIR", chosen)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,19 @@ class Configurations:
         """Have Helion search where it would take a configuration from its own folder, since nobody knows how
         that was found."""
         self._anew = True
+
+    def write_found(self, root: Path, *, left: bool) -> set[str]:
+        """Write the records of what was found below ``root``, each whole, unless the process has *left* that.
+        Return their paths. Raises ``OSError``."""
+        from ...atomic import replacing
+
+        for path, data in ({} if left else dict(self.found)).items():
+            file = root / path
+            if not file.is_file() or file.read_bytes() != data:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(file) as out:
+                    out.write(data)
+        return set() if left else set(self.found)
 
     # Hooks ------------------------------------------------------------------------------------
 
@@ -184,19 +197,6 @@ class Configurations:
     def _note(self, reason: str) -> None:
         if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
             self.reasons.append(reason)
-
-
-def write_found(records: Mapping[str, bytes], root: Path) -> set[str]:
-    """Write records below ``root``, each whole. Return their paths. Raises ``OSError``."""
-    from ...atomic import replacing
-
-    for path, data in records.items():
-        file = root / path
-        if not file.is_file() or file.read_bytes() != data:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as out:
-                out.write(data)
-    return set(records)
 
 
 def _configuration(made: Made) -> Any:

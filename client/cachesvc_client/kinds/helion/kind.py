@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,12 @@ from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
-from .configurations import Configurations, write_found
 from .rules import RULES
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
     from ...wire.reports import KindWork
+    from .configurations import Configurations
 
 _CACHE, _KERNEL = "helion.autotuner.local_cache", "helion.runtime.kernel"
 _NOT_RESTORED = "Helion's configurations are not restored"
@@ -62,30 +61,44 @@ _SEARCHES = Hook(
 
 
 class HelionState(KindState):
-    """The configurations that Helion took or found in this process."""
+    """The configurations that Helion took or found in this process. Only a process of Helion loads them."""
 
     def __init__(self) -> None:
-        self._configurations = Configurations()
+        self._loaded: Configurations | None = None
+        self._accepted: list[tuple[Path, Collection[str]]] = []
+
+    @property
+    def _configurations(self) -> Configurations:
+        from .configurations import Configurations
+
+        if self._loaded is None:
+            self._loaded = Configurations()
+            for root, paths in self._accepted:
+                self._loaded.accept(root, paths)
+        return self._loaded
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the imports of Helion's modules."""
-        configurations = self._configurations
 
         def begin(call: imports.Call) -> Any:
             callbacks.before_compile()
             return call()
 
+        def look_up(call: imports.Call) -> Any:
+            return self._configurations.look_up(callbacks.before_compile, call)
+
         for hook in _BEGINS:
             hook.install(begin, reaches=(CacheSvcError,))
-        look_up = functools.partial(configurations.look_up, callbacks.before_compile)
         _LOOKS_UP.install(callbacks.noting(look_up), reaches=(CacheSvcError,))
-        _PLACE.install(configurations.path_of)
-        _SAVES.install(configurations.put)
-        _SEARCHES.install(configurations.search)
+        _PLACE.install(lambda call: self._configurations.path_of(call))
+        _SAVES.install(lambda call: self._configurations.put(call))
+        _SEARCHES.install(lambda call: self._configurations.search(call))
 
     def leave_folder(self) -> None:
         """Allow no configuration of the folders before."""
-        self._configurations.refuse_all()
+        self._accepted.clear()
+        if self._loaded:
+            self._loaded.refuse_all()
 
     def compile_again(self) -> None:
         """Search again where Helion's own folder has a configuration, which no entry could hold."""
@@ -93,36 +106,42 @@ class HelionState(KindState):
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the configurations among these files to be taken."""
-        self._configurations.accept(root, paths)
+        self._accepted.append((root, paths))
+        if self._loaded:
+            self._loaded.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat the configurations of these paths as never used, and allow them no more."""
-        self._configurations.forget(paths)
+        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
+        if self._loaded:
+            self._loaded.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the configurations that were taken or found; write those that were found."""
-        return self._configurations.taken | write_found({} if left else self._configurations.found, root)
+        if self._loaded is None:
+            return set()
+        return self._loaded.taken | self._loaded.write_found(root, left=left)
 
     def used_paths(self) -> set[str]:
         """Return the paths of the configurations that were taken."""
-        return set(self._configurations.taken)
+        return set(self._loaded.taken) if self._loaded else set()
 
     def has_opened(self) -> bool:
         """Return whether a configuration was taken or found."""
-        return bool(self._configurations.taken or self._configurations.found)
+        return self._loaded is not None and bool(self._loaded.taken or self._loaded.found)
 
     def activity(self) -> object:
         """Return how many configurations were taken and found."""
-        return len(self._configurations.taken), len(self._configurations.found)
+        return (len(self._loaded.taken), len(self._loaded.found)) if self._loaded else (0, 0)
 
     def seconds(self) -> float:
         """Return the seconds that look-ups and records took."""
-        return self._configurations.seconds
+        return self._loaded.seconds if self._loaded else 0.0
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why Helion searched here."""
-        if restored.revisions:
-            yield from self._configurations.reasons
+        if restored.revisions and self._loaded:
+            yield from self._loaded.reasons
 
 
 def _work(observed: Observation, compile_seconds: float) -> KindWork:
