@@ -19,6 +19,9 @@ CONTAINERS ?= required
 TILELANG := 0.1.15
 # That of FlashInfer, for which requirements/flashinfer.in is written.
 FLASHINFER := 0.6.14
+# Those of Helion, for which requirements/helion.in is written, and of SGLang.
+HELION := 1.5.1
+SGLANG := 0.5.23
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -88,6 +91,11 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/flashinfer_env.sh $(FLASHINFER) .torch/flashinfer-$(FLASHINFER) $(PYTHON)
 	@touch $@
 
+.torch/helion-$(HELION)/.ready: requirements/build.txt requirements/helion.txt pyproject.toml \
+		client/pyproject.toml tools/helion_env.sh tools/cpu_env.sh | tools
+	@tools/helion_env.sh $(HELION) $(SGLANG) .torch/helion-$(HELION) $(PYTHON)
+	@touch $@
+
 .torch/frameworks/.ready: requirements/build.txt requirements/frameworks.txt pyproject.toml client/pyproject.toml \
 		tools/frameworks_env.sh tools/cpu_env.sh | tools
 	@tools/frameworks_env.sh .torch/frameworks $(PYTHON)
@@ -123,7 +131,7 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
 
-test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/flashinfer-$(FLASHINFER)/.ready  ## real vLLM, TileLang and FlashInfer on a CPU; downloads them once, 198 MB and what they require
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 245 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
@@ -256,6 +264,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/flashinfer.in \
 		-o requirements/flashinfer.txt -c requirements/client.txt
+	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/helion.in \
+		-o requirements/helion.txt -c requirements/client.txt
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/frameworks.in \
 		-o requirements/frameworks.txt -c requirements/client.txt

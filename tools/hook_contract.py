@@ -1,5 +1,5 @@
-"""Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM,
-TileLang and FlashInfer.
+"""Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM, TileLang,
+FlashInfer and Helion.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -30,7 +30,7 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer")
+PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"
@@ -63,6 +63,9 @@ READS: Mapping[str, Sequence[str]] = {
     "tilelang.jit.kernel.JITKernel._compile_and_create_adapter": ("self", "tilelang_func"),
     "flashinfer.jit.core.JitSpec.build_and_load": ("self",),
     "flashinfer.jit.core.run_ninja": ("workdir",),
+    "helion.autotuner.local_cache.LocalAutotuneCache.get": ("self",),
+    "helion.autotuner.local_cache.LocalAutotuneCache.put": ("self", "config"),
+    "helion.autotuner.base_search.BaseSearch.autotune": ("self",),
 }
 """Name -> the parameters that its wrapper reads. A release without one of them needs another wrapper."""
 EVERY_PARAMETER: Mapping[str, frozenset[str]] = {
@@ -330,7 +333,7 @@ def main(arguments: Sequence[str]) -> int:
         right = (
             f"{versions}: every name is as the table says"
             if versions
-            else "neither torch, Triton, vLLM, TileLang nor FlashInfer"
+            else "neither torch, Triton, vLLM, TileLang, FlashInfer nor Helion"
         )
         print("\n".join(lines or [f"{sources.place}: {right}"]))
     if options.command == "record":

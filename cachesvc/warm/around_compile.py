@@ -31,12 +31,14 @@ class CompilingProcess:
     def __init__(self, request: PhaseRequest) -> None:
         """Put the hooks in place and begin to count. Raises ``Unsupported`` and ``StorageFull``."""
         from cachesvc_client.config import Config
+        from cachesvc_client.session.process import process
         from cachesvc_client.session.sessions import open_local
 
         self.observer = counters.start(audit=True)
         triton_bundler.leave_out_copies()
         self._request, self._session = request, open_local(Config.read())
         if request.phase == "finalise":
+            process().compile_again()
             for folder in kinds_used.graph_folders(cache_roots()):
                 shutil.rmtree(folder, ignore_errors=True)
 

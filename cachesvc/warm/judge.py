@@ -80,8 +80,10 @@ def numbers(
 
 
 def needs_finalise(result: PhaseResult) -> bool:
-    """Return whether the process tuned anything, so that a finalising compile is worth it."""
-    return result.observation is not None and result.observation.tuning_runs > 0
+    """Return whether the process tuned a graph, so that a finalising compile is worth it. What Helion found
+    is in no graph's key."""
+    observed = result.observation
+    return observed is not None and observed.tuning_runs > observed.helion_searches
 
 
 def uncacheable_graphs(compiled: PhaseResult) -> tuple[str, ...]:

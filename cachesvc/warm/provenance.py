@@ -56,6 +56,7 @@ DISTRIBUTIONS = (
     "tilelang",
     "flashinfer-python",
     "apache-tvm-ffi",
+    "helion",
     "numpy",
 )
 """Distributions that decide what a model compiles to; those that are installed are named."""

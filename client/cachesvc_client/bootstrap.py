@@ -1,5 +1,5 @@
 """What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter, and vLLM
-as a plugin.
+and SGLang as a plugin.
 
 Where ``CACHESVC_NAME`` or ``CACHESVC_BUNDLE`` is set it attaches from the ``CACHESVC_*`` variables once this
 process begins to import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set
@@ -49,8 +49,8 @@ def _say(what: str, error: Exception) -> None:
 
 
 def plugin() -> None:
-    """Do nothing: an engine that loads cachesvc as a plugin (vLLM's ``vllm.general_plugins``) has imported
-    this module for it, and with that has attached."""
+    """Do nothing: an engine that loads cachesvc as a plugin (vLLM's ``vllm.general_plugins``, SGLang's
+    ``sglang.srt.plugins``) has imported this module for it, and with that has attached."""
 
 
 if not sys.flags.ignore_environment:

@@ -16,7 +16,8 @@ from .engine import EngineResult, make_model, start, vllm_python
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder that start an engine."""
     for item in items:
-        fixtures = {"vllm", "tilelang", "flashinfer"}.intersection(getattr(item, "fixturenames", ()))
+        needed = {"vllm", "tilelang", "flashinfer", "helion", "sglang"}
+        fixtures = needed.intersection(getattr(item, "fixturenames", ()))
         if Path(__file__).parent in item.path.parents and fixtures:
             item.add_marker("engines")
 

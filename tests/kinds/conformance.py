@@ -243,7 +243,8 @@ class KindConformance(ABC):
 
     def test_hooks_say_their_purpose(self) -> None:
         for row in self.kind.hooks:
-            assert row.module.partition(".")[0] in ("torch", "triton", "vllm", "tilelang", "flashinfer")
+            packages = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion")
+            assert row.module.partition(".")[0] in packages
             assert row.purpose and (row.if_missing or not row.path), row
         names = [(row.module, row.path, row.since) for row in self.kind.hooks]
         assert len(set(names)) == len(names)

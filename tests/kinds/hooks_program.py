@@ -95,7 +95,7 @@ waiting = sorted(imports._waiting)
 answer = {
     "imported": sorted(
         {name.partition(".")[0] for name in sys.modules}
-        & {"torch", "triton", "vllm", "tilelang", "flashinfer"}
+        & {"torch", "triton", "vllm", "tilelang", "flashinfer", "helion"}
     ),
     "waiting": waiting,
 }

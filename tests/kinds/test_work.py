@@ -20,13 +20,15 @@ def test_seconds_by_kind_are_not_counted_twice():
         extension_builds=6,
         tilelang_compilations=2,
         flashinfer_builds=4,
-        tuning_runs=5,
+        helion_searches=2,
+        tuning_runs=7,
         seconds={
             "triton_compilations": 2.0,
             "tuning_runs": 1.0,
             "ninja_runs": 8.0,
             "tilelang_compilations": 3.0,
             "flashinfer_ninja_runs": 5.0,
+            "helion_searches": 4.0,
         },
     )
     assert work_by_kind(observation, 9.0) == {
@@ -35,7 +37,8 @@ def test_seconds_by_kind_are_not_counted_twice():
         "torch_extensions": KindWork(6, 0, 8.0),
         "tilelang": KindWork(2, 0, 3.0),
         "flashinfer": KindWork(4, 0, 5.0),
+        "helion": KindWork(0, 2, 4.0),
     }
     assert work_by_kind(Observation(), 0.0) == dict.fromkeys(
-        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer"), KindWork()
+        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer", "helion"), KindWork()
     )

@@ -126,5 +126,7 @@ def test_a_script_has_no_eager_run():
 
 def test_tuning_needs_a_finalise_phase():
     assert judge.needs_finalise(PhaseResult("compile", observation=Observation(tuning_runs=1)))
+    helions = Observation(tuning_runs=1, helion_searches=1)
+    assert not judge.needs_finalise(PhaseResult("compile", observation=helions))
     assert not judge.needs_finalise(QUIET)
     assert not judge.needs_finalise(PhaseResult("compile"))

@@ -97,7 +97,7 @@ class Observation:
     Attributes:
         compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
             kernels of Triton, TileLang and FlashInfer that were compiled here or given to a worker.
-        tuning_runs: Kernels or choices that were tuned.
+        tuning_runs: Kernels or choices that were tuned, with ``helion_searches``, those of Helion.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
         processes: Programs that this process started, then those that Python children started; empty
             without ``audit``.
@@ -119,6 +119,7 @@ class Observation:
     extension_builds: int = 0
     tilelang_compilations: int = 0
     flashinfer_builds: int = 0
+    helion_searches: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -158,7 +159,9 @@ class Observer:
         compilers = sum(map(is_compiler, processes))
         return Observation(
             compilations=sum(now[name] for name in _COMPILATIONS),
-            tuning_runs=now["tuning_runs"] + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"]),
+            tuning_runs=now["tuning_runs"]
+            + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"])
+            + now["helion_searches"],
             compiler_processes=max(compilers, now["cpp_commands"]),
             graphs_compiled=now["graphs_compiled"],
             cpp_builds=now["cpp_builds"],
@@ -167,6 +170,7 @@ class Observer:
             extension_builds=now["extension_builds"],
             tilelang_compilations=now["tilelang_compilations"],
             flashinfer_builds=now["flashinfer_builds"],
+            helion_searches=now["helion_searches"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cuda, flashinfer, frames, inductor, tilelang, torch_extensions, triton, vllm
+from . import cuda, flashinfer, frames, helion, inductor, tilelang, torch_extensions, triton, vllm
 from .kind import Kind
 from .rules import FileRule, KindRules
 
@@ -17,6 +17,7 @@ KINDS: tuple[Kind, ...] = (
     vllm.KIND,
     tilelang.KIND,
     flashinfer.KIND,
+    helion.KIND,
 )
 """Every kind. The folder of the first one may hold folders of others."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,9 +18,9 @@ class Folders:
     """Gives each kind the folder that the user named, or else one of cachesvc's.
 
     PyTorch sets variables itself when it first needs a folder. So what *the user named* is what the variables
-    said when this object was made, unless a kind says that its compiler chose the value, or the value is a
-    private folder of another process, from which this process inherited the variable. Nothing that the user
-    named is changed.
+    said when this object was made, unless a kind says that its compiler chose the value, SGLang chose it, or
+    the value is a private folder of another process, from which this process inherited the variable. Nothing
+    that the user named is changed.
     """
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
@@ -117,4 +118,21 @@ def _inherit(variable: str) -> Path | None:
     if named and re.search(_PRIVATE, named):
         del os.environ[variable]
         return None
-    return Path(named) if named else None
+    return Path(named) if named and not chosen_by_sglang(variable, named) else None
+
+
+def chosen_by_sglang(variable: str, value: str) -> bool:
+    """Return whether SGLang chose this value of a variable in this process. Never raises.
+
+    ``import sglang`` names folders below ``SGLANG_CACHE_DIR`` for Triton, Inductor, the CUDA driver and
+    TileLang, where their variables name none (``redirect_third_party_caches`` in ``sglang.srt.environ``, read
+    in 0.5.23). Such a value names no folder of the user's: what lies there was left by any process, and a
+    process that attached before ``import sglang`` would not see it.
+    """
+    module = sys.modules.get("sglang.srt.environ")
+    if module is None:
+        return False
+    try:
+        return bool(module.third_party_cache_defaults().get(variable) == value)
+    except Exception:  # noqa: BLE001 - another release: then the value is the user's
+        return False

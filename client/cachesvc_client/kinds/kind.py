@@ -101,6 +101,11 @@ class KindState:
         """Yield why something was not recorded after `start_recording`, in words for the user."""
         return ()
 
+    def compile_again(self) -> None:
+        """Make again what this process would find in the compiler's own folder, and what is captured only
+        where it is made. Called by `warm`, before the application's first compile, in the process that
+        compiles over tuning results."""
+
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Take the detected environment. Called once, before `use_folder`."""
 

@@ -128,6 +128,11 @@ class ProcessOutput(ProcessFolders):
         for state in self.kinds.values():
             yield from state.explain(restored)
 
+    def compile_again(self) -> None:
+        """Have each kind make again what it would find in its compiler's own folder."""
+        for state in self.kinds.values():
+            state.compile_again()
+
     def start_recording(self) -> None:
         """Have each kind record what only a process can record that restored everything else."""
         for state in self.kinds.values():

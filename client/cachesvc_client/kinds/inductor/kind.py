@@ -170,7 +170,8 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
     graphs = observed.graphs_compiled + observed.cpp_builds
     seconds = compile_seconds - observed.seconds.get("triton_compilations", 0.0)
-    return KindWork(graphs, observed.tuning_runs, round(max(0.0, seconds), 3))
+    runs = observed.tuning_runs - observed.helion_searches
+    return KindWork(graphs, runs, round(max(0.0, seconds), 3))
 
 
 KIND = Kind(

@@ -1,0 +1,187 @@
+"""Show what a start with kernels of Helion costs, cold and restored: ``helion_proof.py --out DIR``.
+
+Needs torch, Triton and Helion, and what a registry needs. Every process is on a host of its own: another
+HOME, TMPDIR and working directory, and empty folders.
+
+    cold             Helion alone: it searches, and Triton compiles
+    own folders      the same once more where that was
+    folder copy      the folders of the first one, copied to another home
+    builder          attached, on empty folders; publishes into a registry on loopback; its host is removed
+    restored         twice: attached, no compiler on the PATH; a third one lists the programs that it starts
+    other setting    restored, with another setting of Helion's, for one small kernel: has to search
+
+Without a GPU the kernel is one small one, on Helion's Pallas backend in its interpreter. Prints a table, and
+writes ``helion.json``; exit status 0 if the restored processes searched and compiled nothing, took the
+builder's configurations and gave the right numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
+
+from benchmarks.conditions import commit, gpus, hardware, now  # noqa: E402
+from benchmarks.hosts import Failed, Host, registry, trap, use_this_tree  # noqa: E402
+from cachesvc_client.hooks.counters import is_compiler  # noqa: E402
+
+NAME = "team/helion"
+PALLAS = {
+    "HELION_BACKEND": "pallas",
+    "HELION_PALLAS_INTERPRET": "1",
+    "HELION_PROOF_DEVICE": "cpu",
+    "JAX_PLATFORMS": "cpu",
+}
+"""Variables of a machine without a GPU."""
+Answer = dict[str, Any]
+
+
+class Proof:
+    """Runs the processes in a scratch folder, and keeps their answers by name."""
+
+    def __init__(self, scratch: Path, search: dict[str, str]) -> None:
+        self.scratch, self.search = scratch, search
+        self.answers: dict[str, Answer] = {}
+
+    def run(self, name: str, host: str, compilers: bool = True, **variables: str) -> Answer:
+        """Run the kernels on a host."""
+        place = self.scratch / host
+        file, traps = self.scratch / f"{name}.json", place / "traps"
+        if not compilers:
+            variables["PATH"] = str(trap(traps))
+        Host(place).run(str(HERE / "helion_kernels.py"), str(file), **{**self.search, **variables})
+        called = traps / "called"
+        answer: Answer = json.loads(file.read_text())
+        answer["called"] = called.read_text().splitlines() if called.exists() else []
+        self.answers[name] = answer
+        print(line(name, answer), flush=True)
+        return answer
+
+    def all(self) -> None:
+        """Run every case."""
+        print(TITLES)
+        self.run("cold", "alone", **own_folders(self.scratch / "alone"))
+        self.run("own folders", "alone", **own_folders(self.scratch / "alone"))
+        for folder in ("inductor", "helion", "triton"):
+            if (self.scratch / "alone" / folder).exists():
+                shutil.copytree(self.scratch / "alone" / folder, self.scratch / "copy" / folder)
+        shutil.rmtree(self.scratch / "alone")
+        self.run("folder copy", "copy", **own_folders(self.scratch / "copy"))
+        with registry(self.scratch / "registry") as served:
+            service = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
+            publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
+            self.run("builder", "builder", **service, **publish, HELION_PROOF_PUBLISH=NAME)
+            shutil.rmtree(self.scratch / "builder")
+            for number in (1, 2):
+                self.run(f"restored {number}", f"service{number}", compilers=False, **service)
+            started = self.scratch / "started"
+            listing = {**service, "CACHESVC_OBSERVE": str(started)}
+            audited = self.run("restored, listed", "service3", compilers=False, **listing)
+            programs = started.read_text().splitlines() if started.exists() else []
+            audited["started"] = programs
+            audited["compilers"] = list(filter(is_compiler, programs))
+            other = {**service, "HELION_INDEX_DTYPE": "int64", "HELION_PROOF_SMALL": "1"}
+            self.run("other setting", "service4", **other)
+
+    def wrong(self) -> list[str]:
+        """Return what is not as it should be."""
+        builder, problems = self.answers["builder"], []
+        for name, answer in self.answers.items():
+            if not all(result["close"] and result["repeats"] for result in answer["results"].values()):
+                problems.append(f"{name}: outputs differ from eager's")
+            if not name.startswith("restored"):
+                continue
+            observed = answer["observed"]
+            counts = observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]
+            if any(counts) or answer["called"] or answer.get("compilers") or answer["state"] != "hit":
+                problems.append(
+                    f"{name}: {answer['state']}, {counts}, {answer['called']}, {answer['reasons']}"
+                )
+            if answer["configurations"] != builder["configurations"]:
+                problems.append(f"{name}: other configurations than the builder's")
+            if answer["results"] != builder["results"]:
+                problems.append(f"{name}: other outputs than the builder's")
+        if self.answers["other setting"]["observed"]["helion_searches"] != 1:
+            problems.append("other setting: the entry's configuration was taken")
+        return problems
+
+
+TITLES = f"{'start':18}{'first calls':>12}{'all':>8}{'searches':>10}{'Triton':>8}{'generated':>11}  outcome"
+
+
+def line(name: str, answer: Answer) -> str:
+    """Return the row of a table. A process that is not attached counts by Helion's own counters."""
+    seconds, observed, own = answer["seconds"], answer["observed"], answer["helion"]
+    attached = answer["state"] != "unused"
+    searches = observed["helion_searches"] if attached else own.get("cache_miss", 0)
+    kernels = observed["triton_compilations"] if attached else "-"
+    calls = sum(value for step, value in seconds.items() if step not in ("import", "all"))
+    outcome = answer["state"] if attached else "not attached"
+    return (
+        f"{name:18}{calls:>12.2f}{seconds['all']:>8.1f}{searches:>10}{kernels:>8}"
+        f"{answer['generated']:>11}  {outcome}"
+    )
+
+
+def own_folders(place: Path) -> dict[str, str]:
+    """Return variables that name Helion's, Triton's and Inductor's folders."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"),
+        "HELION_CACHE_DIR": str(place / "helion"),
+        "TRITON_CACHE_DIR": str(place / "triton"),
+    }
+
+
+def main() -> int:
+    """Run all cases. Return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")))
+    parser.add_argument("--search-seconds", type=int, default=40, help="the longest search of a kernel")
+    parser.add_argument("--effort", default="quick", help="Helion's effort")
+    parser.add_argument(
+        "--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn"
+    )
+    options = parser.parse_args()
+    use_this_tree()
+    on = gpus()
+    search = {
+        "HELION_AUTOTUNE_EFFORT": options.effort,
+        "HELION_AUTOTUNER": options.algorithm,
+        "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
+        **({} if on else PALLAS),
+    }
+    with TemporaryDirectory(prefix="cachesvc-helion-") as folder:
+        proof = Proof(Path(folder), search)
+        try:
+            proof.all()
+            problems = proof.wrong()
+        except Failed as error:
+            problems = [str(error)]
+    packages = {}
+    for name in ("torch", "triton", "helion"):
+        try:
+            packages[name] = version(name)
+        except ImportError:
+            packages[name] = "none"
+    whole = {
+        "when": now(), "source": commit(), "gpus": on, "hardware": hardware(), "packages": packages,
+        "search": search, "problems": problems, "starts": proof.answers,
+    }  # fmt: skip
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "helion.json").write_text(json.dumps(whole, indent=1))
+    for problem in problems:
+        print(f"wrong: {problem}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

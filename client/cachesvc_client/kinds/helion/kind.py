@@ -1,0 +1,164 @@
+"""Owns the kind `helion` and its state in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hooks import imports
+from ...hooks.table import Hook
+from ...wire.errors import CacheSvcError
+from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from .rules import RULES
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.reports import KindWork
+    from .configurations import Configurations
+
+_CACHE, _KERNEL = "helion.autotuner.local_cache", "helion.runtime.kernel"
+_NOT_RESTORED = "Helion's configurations are not restored"
+_NOT_KEPT = "no entry holds Helion's configurations"
+_BEGINS = tuple(
+    Hook(
+        _KERNEL,
+        f"BoundKernel.{function}",
+        "waits for the restore before Helion names Triton's folder, or searches",
+        "Helion may compile or search before its entry is restored",
+        role="restore",
+    )
+    for function in ("autotune", "set_config")
+)
+_LOOKS_UP = Hook(
+    _CACHE,
+    "LocalAutotuneCache.get",
+    "has Helion read the configuration of an entry",
+    _NOT_RESTORED,
+    role="restore",
+)
+_PLACE = Hook(
+    _CACHE,
+    "LocalAutotuneCache._get_local_cache_path",
+    "names the file of an entry's configuration for the length of a look-up",
+    _NOT_RESTORED,
+    role="restore",
+)
+_SAVES = Hook(
+    _CACHE,
+    "LocalAutotuneCache.put",
+    "records the configurations that a search found",
+    _NOT_KEPT,
+    role="restore",
+)
+_SEARCHES = Hook(
+    "helion.autotuner.base_search",
+    "BaseSearch.autotune",
+    "counts Helion's searches",
+    "Helion's searches are not counted",
+    role="count",
+)
+
+
+class HelionState(KindState):
+    """The configurations that Helion took or found in this process. Only a process of Helion loads them."""
+
+    def __init__(self) -> None:
+        self._loaded: Configurations | None = None
+        self._accepted: list[tuple[Path, Collection[str]]] = []
+
+    @property
+    def _configurations(self) -> Configurations:
+        from .configurations import Configurations
+
+        if self._loaded is None:
+            self._loaded = Configurations()
+            for root, paths in self._accepted:
+                self._loaded.accept(root, paths)
+        return self._loaded
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place; they wait for the imports of Helion's modules."""
+
+        def begin(call: imports.Call) -> Any:
+            callbacks.before_compile()
+            return call()
+
+        def look_up(call: imports.Call) -> Any:
+            return self._configurations.look_up(callbacks.before_compile, call)
+
+        for hook in _BEGINS:
+            hook.install(begin, reaches=(CacheSvcError,))
+        _LOOKS_UP.install(callbacks.noting(look_up), reaches=(CacheSvcError,))
+        _PLACE.install(lambda call: self._configurations.path_of(call))
+        _SAVES.install(lambda call: self._configurations.put(call))
+        _SEARCHES.install(lambda call: self._configurations.search(call))
+
+    def leave_folder(self) -> None:
+        """Allow no configuration of the folders before."""
+        self._accepted.clear()
+        if self._loaded:
+            self._loaded.refuse_all()
+
+    def compile_again(self) -> None:
+        """Search again where Helion's own folder has a configuration, which no entry could hold."""
+        self._configurations.search_anew()
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the configurations among these files to be taken."""
+        self._accepted.append((root, paths))
+        if self._loaded:
+            self._loaded.accept(root, paths)
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat the configurations of these paths as never used, and allow them no more."""
+        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
+        if self._loaded:
+            self._loaded.forget(paths)
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the configurations that were taken or found; write those that were found."""
+        if self._loaded is None:
+            return set()
+        return self._loaded.taken | self._loaded.write_found(root, left=left)
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of the configurations that were taken."""
+        return set(self._loaded.taken) if self._loaded else set()
+
+    def has_opened(self) -> bool:
+        """Return whether a configuration was taken or found."""
+        return self._loaded is not None and bool(self._loaded.taken or self._loaded.found)
+
+    def activity(self) -> object:
+        """Return how many configurations were taken and found."""
+        return (len(self._loaded.taken), len(self._loaded.found)) if self._loaded else (0, 0)
+
+    def seconds(self) -> float:
+        """Return the seconds that look-ups and records took."""
+        return self._loaded.seconds if self._loaded else 0.0
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why Helion searched here."""
+        if restored.revisions and self._loaded:
+            yield from self._loaded.reasons
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    from ...wire.reports import KindWork
+
+    return KindWork(0, observed.helion_searches, round(observed.seconds.get("helion_searches", 0.0), 3))
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="HELION_CACHE_DIR",
+    rules=RULES,
+    start=HelionState,
+    home="inside",
+    place="helion",
+    # The variable names the folder that Helion writes: it stays where the user or Helion wants it.
+    sets_variable=False,
+    hooks=(*_BEGINS, _LOOKS_UP, _PLACE, _SAVES, _SEARCHES),
+    work=_work,
+)

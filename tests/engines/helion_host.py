@@ -1,0 +1,61 @@
+"""Start programs with Helion on fresh hosts, as `engine` starts vLLM.
+
+Helion's backend is Pallas in its interpreter, the one that searches without a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hosts import trap
+from tests.e2e.registries import Served
+
+from .engine import HERE, PROGRAMS, VARIABLE, EngineResult, called
+from .tilelang_host import host_environment
+
+PYTHON = HERE.parents[1] / ".torch" / "helion-1.5.1" / "bin" / "python"
+NAME = "team/helion"
+PALLAS = {"HELION_BACKEND": "pallas", "HELION_PALLAS_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
+_SECONDS = 600
+
+
+def helion_python() -> Path:
+    """Return the interpreter that has Helion; skip the test, or fail it, if there is none."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip("engines take minutes: make test-engines starts them")
+    if not (PYTHON.parents[1] / ".ready").exists():
+        pytest.fail("no environment with Helion: make test-engines makes it")
+    return PYTHON
+
+
+def start(
+    place: Path,
+    registry: Served | None,
+    *arguments: str,
+    program: Path = PROGRAMS / "helion_kernels.py",
+    publish: bool = False,
+    **variables: str,
+) -> EngineResult:
+    """Run a program to its end on the host ``place``, attached to `NAME`; without a registry it is
+    attached to nothing.
+
+    ``publish``: it may publish. Its PATH has no compiler, since Pallas needs none."""
+    env = host_environment(place) | PALLAS
+    if registry is not None:
+        env |= {**registry.variables, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
+        if publish:
+            env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
+    env["PATH"] = str(trap(place / "trap"))
+    result = subprocess.run(
+        [str(PYTHON), str(program), *arguments],
+        cwd=place / "work",
+        env={**env, **variables},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
