@@ -1,7 +1,8 @@
 """Owns what connects a shell's tab key to this program: the script of each shell, and where it is installed.
 
-A script calls the program with the words of the line as its arguments, the last one as far as it is typed,
-and the variable ``_CACHESVC_CLIENT_COMPLETE``. The answer is a line for each choice: the word, a tab, its help.
+A script calls the program with the words of the line as its arguments, the last one as far as it is typed.
+The variable ``_CACHESVC_CLIENT_COMPLETE`` names the shell. The answer has a line for each choice: the word, a
+tab, its help.
 """
 
 from __future__ import annotations
