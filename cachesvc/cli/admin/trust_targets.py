@@ -11,6 +11,7 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest
+from cachesvc_client.wire.text import count_text
 from cachesvc_client.wire.trust_changes import TrustState
 
 from . import completion
@@ -80,9 +81,10 @@ def delegate(
             require_signatures(signed, draft)
             for public in added:
                 registry.call("POST", "/v1/signers", SignerRecord(place, public), SignerRecord)
-        summary = (
-            f"delegate {' '.join(role.paths or [])}: {role.threshold} of {len(role.keyids)} keys must sign"
-        )
+        paths = " ".join(role.paths or [])
+        summary = f"delegate {paths}: {role.threshold} of {count_text(len(role.keyids), 'key')} must sign"
+        if not role.keyids:
+            summary = f"delegate {paths} to nobody: its last key is removed"
         finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
 
 

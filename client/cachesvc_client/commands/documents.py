@@ -18,11 +18,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.protocol import EnvironmentUse
 from ..wire.reports import STATES
 
-VERSIONS: dict[str, int] = {
-    # 2: `keys` has whole keys, and ids before.
-    f"admin trust {word}": 2
-    for word in ("show", "init", "rotate-root", "rotate-online", "delegate", "revoke", "renew", "sign", "put")
-}
+VERSIONS: dict[str, int] = {}
 """Versions of the answers that are not at 1, by command. A field that is added is no new version."""
 ERROR_FORMAT = "cachesvc.error/1"
 """The ``format`` of an error."""

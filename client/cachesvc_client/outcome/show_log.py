@@ -46,8 +46,8 @@ def show_as_asked() -> None:
 
 
 def _name_the_package(record: logging.LogRecord) -> bool:
-    """Begins a warning with the package's name where no logging is configured: Python prints the message alone
-    then, among the lines of other packages."""
+    """Begins a message with the package's name where no logging is configured: Python prints the message
+    alone then, among the lines of other packages."""
     text = str(record.msg)
     if not logging.getLogger("cachesvc").hasHandlers() and not text.startswith("cachesvc"):
         record.msg = f"cachesvc: {text}"
