@@ -94,7 +94,9 @@ def test_the_thread_of_the_restore_does_not_import_torch(tmp_path):
         CACHESVC_TRUSTED_KEYS="",
     )
     assert answer == {"over": True, "status": {"team/x:latest": "failed"}, "torch": False}
-    assert len(lines) == 1 and lines[0].startswith("team/x:latest: not restored, this process compiles: ")
+    assert len(lines) == 1 and lines[0].startswith(
+        "cachesvc: team/x:latest: not restored, this process compiles: "
+    )
 
 
 @pytest.mark.parametrize("other", ["team/x", "team/x:latest"])

@@ -40,18 +40,8 @@ class _Json(logging.Formatter):
 @functools.cache
 def show_as_asked() -> None:
     """Shows the log as CACHESVC_LOG asks for it, once in a process: the value at the first call counts."""
-    logging.getLogger("cachesvc").addFilter(_name_the_package)
     if level := os.environ.get("CACHESVC_LOG", "").strip():
         show(level)
-
-
-def _name_the_package(record: logging.LogRecord) -> bool:
-    """Begins a message with the package's name where no logging is configured: Python prints the message
-    alone then, among the lines of other packages."""
-    text = str(record.msg)
-    if not logging.getLogger("cachesvc").hasHandlers() and not text.startswith("cachesvc"):
-        record.msg = f"cachesvc: {text}"
-    return True
 
 
 def show(level: str) -> None:
