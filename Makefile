@@ -134,7 +134,7 @@ test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and h
 test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 245 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
-test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
+test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to Ray; downloads them once, 0.5 GB
 	@CACHESVC_TEST_FRAMEWORKS=required $(BIN)/python -m pytest tests/frameworks $(ARGS)
 
 .torch/browser/.ready: requirements/browser.txt tools/browser_env.sh | $(STAMP)

@@ -16,6 +16,7 @@ import typer
 
 import cachesvc
 from cachesvc_client.atomic import replacing
+from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import app, server
@@ -163,7 +164,7 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
             parts.append(f"--trust {credentials.trust} --signing-key {credentials.signing_key}")
         print("log in with:\n  " + " ".join(parts))
     if credentials.root_keys:
-        print(f"root of trust: key {', '.join(key[:16] for key in credentials.root_keys)}; login pins it")
+        print(f"root of trust: key {', '.join(map(key_text, credentials.root_keys))}; login pins it")
     everywhere = ", and on every other address of this machine" if settings.host in server.WILDCARDS else ""
     print(f"listening on {url}{everywhere}", flush=True)
     if ready_file is not None:

@@ -100,7 +100,7 @@ def _refuse_revoked(registry: Registry, namespace: Namespace, envelope: bytes) -
     except CacheSvcError:
         return
     raise Untrusted(
-        f"key {signer.keyid} may not sign for {namespace}: the {signer_revoked(revoked[signer].why)}",
+        f"key {signer.short} may not sign for {namespace}: the {signer_revoked(revoked[signer].why)}",
         "sign with another key: cachesvc keygen",
     )
 

@@ -234,7 +234,7 @@ def _record(
         raise Corrupt("the uploaded pack is not the one that the manifest names", BEGIN_AGAIN)
     signers, quota = unit.signers.accepted(upload.namespace)
     if verified.signer not in signers:
-        raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
+        raise Untrusted(f"key {verified.signer.short} may no longer sign for {upload.namespace}")
     demand_room(registry, unit, upload.namespace, manifest.pack.size, quota)
     provenance = verified.provenance
     published = Published(

@@ -25,8 +25,8 @@ class Credentials:
     """What a start tells the operator.
 
     ``secret``: the secret of the token that this start made, unless the operator chose it. ``trust``: the
-    public key of the file ``signing_key``, if the file is there. ``root_keys``: ids of the keys of the root
-    of trust, which clients pin.
+    public key of the file ``signing_key``, if the file is there. ``root_keys``: the keys of the root of
+    trust, which clients pin, as texts.
     """
 
     secret: str | None

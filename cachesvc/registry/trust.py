@@ -16,7 +16,7 @@ from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.trust import TrustFile
 from cachesvc.index.unit import Unit
 from cachesvc.tuf import files
-from cachesvc.tuf.keys import TrustKeys
+from cachesvc.tuf.keys import TrustKeys, key_texts
 from cachesvc.tuf.read import Root
 from cachesvc_client.trust_root.updater import MAX_ROOTS
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
@@ -51,7 +51,7 @@ def prepare(registry: Registry) -> tuple[str, ...]:
     """Makes the first root of a registry of one machine, and signs anew what the registry has keys for.
 
     Each start signs: after a restore from a backup, clients have seen newer versions than the index holds.
-    Returns the ids of the root's keys; none in a registry without trust metadata.
+    Returns the root's keys as texts; none in a registry without trust metadata.
     """
     keys = registry.trust_keys
     with registry.index.read() as unit:
@@ -61,7 +61,7 @@ def prepare(registry: Registry) -> tuple[str, ...]:
     if keys is None:
         _log.warning(_OTHER_KEYS)
         with registry.index.read() as unit:
-            return tuple(newest_root(unit).roles["root"].keyids)
+            return key_texts(newest_root(unit), "root")
     with registry.index.write() as unit:
         unit.trust.take_turns()
         if unit.trust.newest("root") is None:
@@ -75,7 +75,7 @@ def prepare(registry: Registry) -> tuple[str, ...]:
         _log_keys(root, keys, unit)
     keys.settle(root)
     _renew(registry)
-    return tuple(root.roles["root"].keyids)
+    return key_texts(root, "root")
 
 
 def follow_signers(registry: Registry, unit: Unit) -> None:

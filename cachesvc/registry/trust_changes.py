@@ -6,8 +6,9 @@ from __future__ import annotations
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.index.trust import TrustFile
 from cachesvc.index.unit import Unit
-from cachesvc.tuf.keys import KEY_NAMES, TrustKeys
+from cachesvc.tuf.keys import KEY_NAMES, TrustKeys, key_texts
 from cachesvc.tuf.read import Root, check_root, check_targets, read_root, read_targets, signed_at
+from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.trust_root.registry_metadata import NoFiles
 from cachesvc_client.trust_root.updater import (
     CLOCK_SKEW_SECONDS,
@@ -67,7 +68,7 @@ def put_root(registry: Registry, by: Token, request: RootRequest) -> TrustState:
             _require_time(registry, signed_at(new), "root.json")
             _require_online_key(registry, root)
             add_file(unit, "root", root.version, int(root.expires.timestamp()), data, registry.now)
-            note(registry, unit, by, "trust.root", ANY, f"root {root.version}", keys=_key_ids(root))
+            note(registry, unit, by, "trust.root", ANY, f"root {root.version}", keys=_root_keys(root))
         if request.targets is not None:
             _add_targets(registry, unit, by, request.targets, root)
         elif unit.trust.newest("targets") is None:
@@ -222,10 +223,10 @@ def _require_online_key(registry: Registry, root: Root) -> None:
     keys = _keys(registry)
     if not signs_online(root, keys):
         online = keys.newest("online")
-        named = ", ".join(sorted({keyid[:16] for keyid in root.roles["timestamp"].keyids}))
+        named = ", ".join(sorted(map(key_text, key_texts(root, "timestamp"))))
         raise InvalidRequest(
             f"the root leaves snapshot and timestamp to key {named}, and this registry's online key is "
-            f"{online.public if online is not None else 'missing'}",
+            f"{online.public.short if online is not None else 'missing'}",
             "give every replica the same CACHESVC_SERVER_ONLINE_KEY, or: cachesvc admin trust rotate-online",
         )
     if not root.consistent_snapshot:
@@ -250,5 +251,5 @@ def _bounded(text: str, limit: int, what: str) -> bytes:
     return data
 
 
-def _key_ids(root: Root) -> str:
-    return ", ".join(keyid[:16] for keyid in root.roles["root"].keyids)
+def _root_keys(root: Root) -> str:
+    return ", ".join(map(key_text, key_texts(root, "root")))

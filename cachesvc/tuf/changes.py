@@ -66,7 +66,7 @@ def delegate(
         targets.add_key(tuf_key(key), name)
     for key in removed:
         if not _remove(targets, name, key):
-            raise InvalidRequest(f"{key} is no key of {name}")
+            raise InvalidRequest(f"{key.short} is no key of {name}")
     role.threshold = threshold if threshold is not None else role.threshold
     if not role.keyids:
         del roles[name]
@@ -76,6 +76,16 @@ def delegate(
             "name more keys with --key, or a lower --threshold",
         )
     return role
+
+
+def role_keys(targets: bytes, namespace: str, lane: str | None) -> list[PublicKey]:
+    """Return the keys that may sign for a namespace, or for a pattern of its lanes."""
+    delegations = read_targets(targets, "the present targets").signed.delegations
+    role = ((delegations.roles or {}) if delegations else {}).get(role_name(namespace, lane))
+    if delegations is None or role is None:
+        return []
+    keys = (public_key(delegations.keys[keyid]) for keyid in role.keyids if keyid in delegations.keys)
+    return [key for key in keys if key is not None]
 
 
 def revoke(targets: Targets, key: PublicKey, now: int, why: str) -> list[str]:

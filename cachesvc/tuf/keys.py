@@ -94,6 +94,17 @@ def tuf_key(key: PublicKey) -> SSlibKey:
     return SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(key.raw))
 
 
+def key_texts(root: Root, role: str) -> tuple[str, ...]:
+    """Returns the keys of a role of ``root`` as texts: an Ed25519 key whole, as ``ed25519:…``; of another key
+    its type and the beginning of its id in the metadata."""
+    texts = []
+    for keyid in root.roles[role].keyids:
+        key = root.keys.get(keyid)
+        kind = key.keytype if key is not None else "unknown"
+        texts.append((public_key(key) if key is not None else None) or f"{kind}:{keyid[:16]}")
+    return tuple(texts)
+
+
 def public_key(key: Key) -> PublicKey | None:
     """Returns a key of TUF's form as an Ed25519 key; ``None`` for one of another type."""
     if (key.keytype, key.scheme) != ("ed25519", "ed25519"):

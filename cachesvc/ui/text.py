@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.commands.coverage import environment_label
 from cachesvc_client.commands.tables import bytes_text
 
@@ -50,12 +51,6 @@ def iso_text(seconds: int) -> str:
 def digest_text(digest: str) -> str:
     """Returns the first 12 hex digits of a digest; commands accept them in place of the whole."""
     return digest.removeprefix("sha256:")[:12]
-
-
-def key_text(key: str) -> str:
-    """Returns the first characters of a public key."""
-    kind, _, value = key.partition(":")
-    return f"{kind}:{value[:12]}…" if len(value) > 12 else key
 
 
 def environment_text(facts: Mapping[str, Any]) -> str:

@@ -12,11 +12,13 @@ from . import attach, enabled, named
 def _warn() -> None:
     import logging
 
+    from .hooks import logger
     from .outcome.show_log import show_as_asked
 
     show_as_asked()
-    logging.getLogger("cachesvc").warning(
-        "auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE"
+    logger.write(
+        logging.WARNING,
+        "auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE",
     )
 
 

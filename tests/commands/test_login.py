@@ -59,7 +59,11 @@ def test_a_user_has_two_registries_and_leaves_them(command, registry, second_reg
 def test_a_login_under_another_name_of_this_machine_is_named(command, registry):
     assert command("login", registry.url, "--token-stdin", typed=registry.token, **NO_VARIABLES)[0] == 0
     spelt = {**NO_VARIABLES, "CACHESVC_URL": registry.url.replace("127.0.0.1", "localhost")}
-    for words, status in ((("whoami",), 3), (("pull", "team/x", "--into", "y"), 7)):
+    for words, status in (
+        (("whoami",), 3),
+        (("explain", "team/x"), 3),
+        (("pull", "team/x", "--into", "y"), 7),
+    ):
         result = command(*words, **spelt)
         assert result[0] == status and f"your login is for {registry.url}: use that URL" in result[2]
     elsewhere = {**NO_VARIABLES, "CACHESVC_URL": "http://localhost:1"}

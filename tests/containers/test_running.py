@@ -82,6 +82,37 @@ def test_the_registry_writes_nothing_beside_its_volume_and_tmp(server_image: Ima
         assert "/venv/x" in changes(container), "the search would not see it"
 
 
+COLLECT = """
+import http.server, threading, urllib.error, urllib.request
+got = []
+class Collector(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        got.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *text):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 4318), Collector)
+server.timeout = 30
+try:
+    urllib.request.urlopen("http://127.0.0.1:8750/v1/whoami")
+except urllib.error.HTTPError as error:
+    print(error.code)
+server.handle_request()
+[(path, body)] = got
+print(path, b"GET /v1/whoami" in body)
+"""
+"""A collector of traces that asks the registry once, and prints what arrives."""
+
+
+def test_the_image_sends_traces_to_a_collector(server_image: Image) -> None:
+    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", "OTEL_BSP_SCHEDULE_DELAY=100")
+    options = (*RESTRICTED, "-v", "traces:/data", *(word for one in variables for word in ("--env", one)))
+    with server_image.engine.started(server_image.tag, name="traces", options=options) as container:
+        container.wait_for_health()
+        assert container.run("python", "-c", COLLECT) == (0, "401\n/v1/traces True\n"), container.logs()
+
+
 def changes(container: Container) -> set[str]:
     """Return what differs from the image, without the places at which podman mounts its own files."""
     lines = container.engine.podman("diff", container.name).splitlines()

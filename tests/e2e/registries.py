@@ -62,15 +62,20 @@ def prepare(folder: Path, signing_key: str) -> None:
 
 @contextmanager
 def serve(
-    folder: Path, *options: str, variables: Mapping[str, str] | None = None, prepared: bool = True
+    folder: Path,
+    *options: str,
+    variables: Mapping[str, str] | None = None,
+    prepared: bool = True,
+    before: tuple[str, ...] = (),
 ) -> Iterator[Served]:
     """`cachesvc serve` on a free port of loopback, ended with SIGTERM. Data and log are in ``folder``.
 
     ``prepared``: in an interpreter that has imported its modules already; not where a test stops or kills the
-    process itself."""
+    process itself, nor after the words ``before``."""
     ready, log = folder / "ready.json", folder / "log"
     ready.unlink(missing_ok=True)
-    python = prepared_python(SERVES, variables or os.environ) if prepared else [sys.executable]
+    assert not (prepared and before), "an interpreter that runs already"
+    python = prepared_python(SERVES, variables or os.environ) if prepared else [*before, sys.executable]
     command = [*python, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
     with open(log, "ab") as out:
         process = subprocess.Popen(

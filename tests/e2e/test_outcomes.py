@@ -53,7 +53,9 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
         ask(process, 6)
         [line] = wait_for(lambda: err.read_text().splitlines())
         count = r"\(\d+ compilations? so far\)"
-        assert re.match(f"{NAME}:latest: compiled here after a restore {count}: shapes: here ", line), line
+        assert re.match(
+            f"cachesvc: {NAME}:latest: compiled here after a restore {count}: shapes: here ", line
+        ), line
         assert "warm these shapes too" in line, line
         wait_for(lambda: starts(registry) == more(before, partial=1))
         ask(process, 7)
@@ -101,7 +103,11 @@ def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables:
 
 @pytest.mark.parametrize(
     ("level", "said"),
-    [("loud", ["CACHESVC_LOG: 'loud': allowed: debug, info, warning, json"]), ("warning", []), ("", [])],
+    [
+        ("loud", ["cachesvc: CACHESVC_LOG: 'loud': allowed: debug, info, warning, json"]),
+        ("warning", []),
+        ("", []),
+    ],
 )
 def test_the_level_of_the_log(variables: dict[str, str], level: str, said: list[str]) -> None:
     code = f"import cachesvc_client; cachesvc_client.attach({NAME!r}).wait(60)"

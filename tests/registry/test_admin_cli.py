@@ -3,6 +3,7 @@ database."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from registry_inside import production
 from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 
 from cachesvc.blobs import contract
-from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import Workload
 from tests.services.ceph import Gateway
@@ -141,6 +142,15 @@ def test_a_token_is_rotated_and_the_times_are_shown(admin: Admin, server: Server
     assert admin("tokens", "rotate", "t-nope").status == 4
 
 
+def mistyped(key: PublicKey) -> PublicKey:
+    """Return another key, which differs in one character."""
+    for character in "abcdefgh":
+        with contextlib.suppress(ValueError):
+            if (other := PublicKey(f"{key[:20]}{character}{key[21:]}")) != key:
+                return other
+    raise AssertionError(key)
+
+
 def test_a_key_is_named_by_its_beginning_or_its_id(admin: Admin, team: str) -> None:
     keys = [SigningKey.generate().public for _ in range(4)]
     for key in keys:
@@ -154,6 +164,9 @@ def test_a_key_is_named_by_its_beginning_or_its_id(admin: Admin, team: str) -> N
         ("ed25519:", 2, "4 or more"),
         ("abc", 2, "4 or more"),
         ("ed25519:????", 4, "signers list"),
+        (f"{keys[0][:20]}?{keys[0][21:30]}", 4, f"did you mean {keys[0].short}?"),
+        (f"{keys[2].keyid[:9]}?{keys[2].keyid[10:]}", 4, f"did you mean {keys[2].short}?"),
+        (mistyped(keys[0]), 4, f"did you mean {keys[0].short}?"),
         ("ed2551", 2, "keys begin with"),
     ):
         result = admin("signers", "remove", text, "-n", team, "--apply")

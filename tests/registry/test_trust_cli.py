@@ -207,7 +207,15 @@ def test_a_namespace_and_its_lanes_are_delegated_and_files_are_renewed(
     assert "cachesvc admin trust delegate team --key" in added.err and added.err.count("\n") == 1
     removed = site.admin("signers", "remove", builder.public, "-n", "team", "--apply")
     assert "cachesvc admin trust delegate team --remove" in removed.err
-    done(site.admin("trust", "delegate", "team", "--remove", builder.public, *targets, "--apply"))
+    unknown = ("trust", "delegate", "team", "--remove", f"{builder.public[:18]}?{builder.public[19:26]}")
+    refused(site.admin(*unknown, *targets), 4, f"did you mean {builder.public.short}?")
+    refused(site.admin("trust", "delegate", "team", "--remove", robot.public, *targets), 4, "trust show")
+    by_lane = ("trust", "delegate", "team", "--lane", "pr-*", "--remove", robot.public[:20], *targets)
+    assert "plan: delegate team/lane/pr-*/*/* to nobody" in done(site.admin(*by_lane))
+    for text in (builder.public, builder.public.short):
+        plan = site.admin("trust", "delegate", "team", "--remove", text, *targets)
+        assert "to nobody" in done(plan), text
+    done(site.admin("trust", "delegate", "team", "--remove", builder.public.keyid, *targets, "--apply"))
     revoked = site.admin("signers", "revoke", robot.public, "--apply")
     assert f"cachesvc admin trust revoke {robot.public} --why TEXT --targets-key FILE" in revoked.err
     refused(site.admin("trust", "renew"), 2, "nothing to renew")
@@ -265,7 +273,7 @@ def test_a_registry_of_one_machine_changes_its_own_keys_and_hands_them_over(
     out = done(site.admin(*words, "--old-root-key", data / "root.key"))
     assert "root.key and targets.key are not needed any more" in out
     seen = json.loads(done(site.admin("trust", "show", "--json")))["rows"]
-    assert [row["keys"] for row in seen if row["role"] == "revoked"] == [[leaked.public.keyid]]
+    assert [row["keys"] for row in seen if row["role"] == "revoked"] == [[leaked.public]]
     done(site.admin("trust", "rotate-online", *site.root_keys("alice"), "--apply"))
     assert site.attach("node")["installed"] == [revision]
 

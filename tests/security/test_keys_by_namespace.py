@@ -110,7 +110,7 @@ def test_a_signer_of_one_namespace_cannot_publish_into_another(world: World) -> 
     seen = world.service(BOTH, "", CACHESVC_TRUSTED_KEYS=keys)
     assert seen["installed"] == ["team-a"]
     [problem] = seen["problems"]
-    assert f"key {A.public.keyid} signed this for team-b/x:latest" in problem
+    assert f"key {A.public.short} signed this for team-b/x:latest" in problem
     assert "trusted for team-a only" in problem and f'"team-b={A.public}"' in problem
 
 
@@ -118,7 +118,7 @@ def test_a_key_without_a_namespace_is_refused_beside_names_of_several(world: Wor
     seen = world.service(BOTH, "", CACHESVC_TRUSTED_KEYS=A.public)
     assert (seen["installed"], seen["over"]) == ([], [True])
     [error] = seen["errors"]
-    assert f"trusted key {A.public.keyid} names no namespace" in error
+    assert f"trusted key {A.public.short} names no namespace" in error
     assert f'"team-a={A.public}"' in error and f'"*={A.public}"' in error and "\n" not in error
 
 

@@ -94,7 +94,9 @@ def test_the_thread_of_the_restore_does_not_import_torch(tmp_path):
         CACHESVC_TRUSTED_KEYS="",
     )
     assert answer == {"over": True, "status": {"team/x:latest": "failed"}, "torch": False}
-    assert len(lines) == 1 and lines[0].startswith("team/x:latest: not restored, this process compiles: ")
+    assert len(lines) == 1 and lines[0].startswith(
+        "cachesvc: team/x:latest: not restored, this process compiles: "
+    )
 
 
 @pytest.mark.parametrize("other", ["team/x", "team/x:latest"])
@@ -139,9 +141,9 @@ def test_without_any_configuration_there_is_one_line_and_no_error(tmp_path):
 
 def test_an_import_of_auto_without_a_name_says_once_that_nothing_is_attached(tmp_path):
     program = "import cachesvc_client.auto, cachesvc_client.auto\nanswer = cachesvc_client.status()"
-    line = "auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE"
+    line = "cachesvc: auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE"
     assert run_program(tmp_path, program) == ({}, [line])
-    assert run_program(tmp_path, program, CACHESVC_LOG="info") == ({}, [f"cachesvc: {line}"])
+    assert run_program(tmp_path, program, CACHESVC_LOG="info") == ({}, [line])
     assert run_program(tmp_path, program, CACHESVC_MODE="off") == ({}, [])
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cachesvc.ui.open_routes import LOGIN_SECONDS
 
+from .provider import Provider, let_people_in, running_provider
 from .site import Site, site
 
 
@@ -30,3 +31,18 @@ def own_site(tmp_path: Path) -> Iterator[Site]:
     """Serve a registry of the test's own."""
     with site(tmp_path) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def running(session_site: Site) -> Iterator[Provider]:
+    with running_provider(session_site.inside.clock) as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(running: Provider, shared_site: Site) -> Iterator[Provider]:
+    """Return a provider that behaves, at which people log in to the shared registry."""
+    running.behave()
+    let_people_in(shared_site, running)
+    yield running
+    object.__setattr__(shared_site.inside.registry, "login", None)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.bundle.seal import key_text
+from cachesvc_client.bundle.seal import PublicKey, key_text
 from cachesvc_client.commands.tables import time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
@@ -19,7 +19,7 @@ from . import admin, completion
 from .arguments import parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import connect, path_with_query
-from .keys import complete_key
+from .keys import complete_key, near_key
 from .output import (
     Apply,
     AsJson,
@@ -111,11 +111,15 @@ def remove_signer(
     revisions stay until they are deleted; adding the key again offers them again."""
     with connect(context) as registry:
         key = complete_key(registry, key)
-        signers_of_key = [row for row in registry.rows("/v1/signers", SignerRecord) if row.key == key]
+        everybody = registry.rows("/v1/signers", SignerRecord)
+        signers_of_key = [row for row in everybody if row.key == key]
         row = next((row for row in signers_of_key if row.namespace == namespace), None)
         if row is None:
             names = ", ".join(sorted(row.namespace for row in signers_of_key)) or "none"
-            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {names}")
+            near = near_key(key, (PublicKey(row.key) for row in everybody)) if not signers_of_key else ""
+            raise NotFound(
+                f"{key_text(key)} is no signer of {namespace}", near or f"namespaces that have it: {names}"
+            )
         if apply:
             registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --remove {key}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
 from ..group import Group
@@ -30,8 +31,10 @@ admin.add_typer(trust, name="trust")
 
 @dataclass(frozen=True, slots=True)
 class TrustRow:
-    """Describes a role of the trust metadata. ``threshold``: how many of ``keys`` must sign; 0 if none
-    counts. ``expires``: seconds of UTC; ``None`` for a role that another file defines."""
+    """Describes a role of the trust metadata.
+
+    ``keys``: whole, as ``ed25519:…``. ``threshold``: how many of them must sign; 0 if none counts.
+    ``expires``: seconds of UTC; ``None`` for a role that another file defines."""
 
     role: str
     paths: tuple[str, ...]
@@ -44,7 +47,7 @@ class TrustRow:
 TRUST_COLUMNS: Columns = {
     "role": lambda row: row.role,
     "signs": lambda row: " ".join(row.paths),
-    "keys": lambda row: " ".join(key if " " in key else key[:16] for key in row.keys) or "none",
+    "keys": lambda row: ", ".join(key_text(key) for key in row.keys) or "none",
     "must sign": lambda row: row.threshold or "",
     "version": lambda row: row.version or "",
     "expires": lambda row: moment(row.expires),
@@ -96,21 +99,24 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
 
 def root_rows(root: Root, others: Mapping[str, Common]) -> list[TrustRow]:
     """Returns a row for each role of a root, with version and expiry as far as ``others`` has the file."""
+    from cachesvc_client.trust_root.metadata import key_texts
+
     files = {"root": root.common, **others}
     rows = []
     for name in TOP_ROLES:
         role, common = root.roles[name], files.get(name)
         ends = (common.version, common.expires) if common is not None else (None, None)
-        rows.append(TrustRow(name, (), role.keyids, role.threshold, *ends))
+        rows.append(TrustRow(name, (), key_texts(root.keys, role), role.threshold, *ends))
     return rows
 
 
 def target_rows(targets: Targets) -> list[TrustRow]:
-    """Returns a row for each delegation, with the ids that envelopes and messages have of its keys."""
+    """Returns a row for each delegation, and one for the keys that are revoked."""
+    from cachesvc_client.trust_root.metadata import key_texts
+
     rows = []
     for delegation in targets.delegations:
-        keys = (targets.keys[keyid].signer for keyid in delegation.role.keyids if keyid in targets.keys)
-        signers = tuple(key.keyid for key in keys if key is not None)
+        signers = key_texts(targets.keys, delegation.role)
         rows.append(TrustRow(delegation.name, delegation.paths, signers, delegation.role.threshold))
-    revoked = tuple(one.key.keyid for one in targets.revoked)
+    revoked = tuple(one.key for one in targets.revoked)
     return [*rows, *([TrustRow("revoked", (), revoked, 0)] if revoked else [])]

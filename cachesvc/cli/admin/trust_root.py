@@ -305,4 +305,4 @@ def _private(keys: Sequence[RoleKey]) -> tuple[SigningKey, ...]:
 
 
 def _labels(keys: Sequence[RoleKey]) -> tuple[str, ...]:
-    return tuple(f"new: {key.text}" if key.public is None else key.public.keyid for key in keys)
+    return tuple(f"new: {key.text}" if key.public is None else key.public for key in keys)

@@ -11,11 +11,13 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest
+from cachesvc_client.wire.text import count_text
 from cachesvc_client.wire.trust_changes import TrustState
 
+from . import completion
 from .arguments import parse_namespace, parse_option
 from .connection import connect, connect_over_http
-from .keys import complete_key
+from .keys import complete_key, match_key
 from .output import Apply, AsJson, show_plan
 from .signers import KnownKey, revocation_summary
 from .trust import trust
@@ -38,7 +40,11 @@ def delegate(
     namespace: Annotated[str, typer.Argument(help="A namespace, or '*' for all.")],
     key: Annotated[list[str] | None, typer.Option(help="ed25519:… that may sign there; repeat it.")] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(help="ed25519:… that may sign there no more, and did not leak.")
+        list[str] | None,
+        typer.Option(
+            help="A key that may sign there no more, and did not leak: ed25519:…, its beginning, or its id.",
+            autocompletion=completion.keys,
+        ),
     ] = None,
     lane: Annotated[
         str | None, typer.Option(help="Only for lanes of this pattern, such as 'pr-*'; never for the trunk.")
@@ -57,13 +63,15 @@ def delegate(
     place = namespace if namespace == "*" else parse_namespace(namespace)
     pattern = None if lane is None else _lane_pattern(lane)
     added = [parse_option(lambda one=one: PublicKey(one)) for one in key or []]  # type: ignore[misc]
-    removed = [parse_option(lambda one=one: PublicKey(one)) for one in remove or []]  # type: ignore[misc]
-    if not (added or removed or threshold):
+    if not (added or remove or threshold):
         raise InvalidRequest("nothing to change", "name --key, --remove or --threshold")
     config, registry = connect_over_http(context)
     with registry:
         _require_offline_targets(read_state(registry), f"signers add KEY -n {place}")
         root, targets = present_files(config, registry)
+        present = changes.role_keys(targets, place, pattern)
+        whose = f"key that may sign for {place}" + (f" in lanes {pattern}" if pattern else "")
+        removed = [match_key(one, present, whose, "see: cachesvc admin trust show") for one in remove or []]
         data, role = changes.next_targets(
             targets, now(), lambda one: changes.delegate(one, place, pattern, added, removed, threshold)
         )
@@ -73,9 +81,10 @@ def delegate(
             require_signatures(signed, draft)
             for public in added:
                 registry.call("POST", "/v1/signers", SignerRecord(place, public), SignerRecord)
-        summary = (
-            f"delegate {' '.join(role.paths or [])}: {role.threshold} of {len(role.keyids)} keys must sign"
-        )
+        paths = " ".join(role.paths or [])
+        summary = f"delegate {paths}: {role.threshold} of {count_text(len(role.keyids), 'key')} must sign"
+        if not role.keyids:
+            summary = f"delegate {paths} to nobody: its last key is removed"
         finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
 
 

@@ -230,12 +230,12 @@ def _signers(
         return signers
     if candidates:
         raise Untrusted(
-            f"the signature of key {candidates[0][0].keyid} does not match", "the bytes were altered"
+            f"the signature of key {candidates[0][0].short} does not match", "the bytes were altered"
         )
     keyids = ", ".join(_one_line(keyid)[:40] for keyid, _ in signatures)
     raise Untrusted(
         f"signed by key {keyids or 'none'}, which is not trusted; "
-        f"trusted: {', '.join(sorted({key.keyid for key, _ in keys}))}",
+        f"trusted: {', '.join(sorted({key.short for key, _ in keys}))}",
         trust_hint,
     )
 
@@ -251,7 +251,7 @@ def _bound_signer(statement: Statement, signers: list[PublicKey | TrustedKey]) -
             return _public_key(signer)
     namespaces = [str(signer.namespace) for signer in signers if isinstance(signer, TrustedKey)]
     raise Untrusted(
-        f"key {_public_key(signers[0]).keyid} signed this for {statement.full_name}; it is trusted for "
+        f"key {_public_key(signers[0]).short} signed this for {statement.full_name}; it is trusted for "
         f"{', '.join(sorted(set(namespaces)))} only",
         f'if it may sign there too, trust "{statement.namespace}={_public_key(signers[0])}"',
     )
@@ -296,20 +296,20 @@ def _check_statement(
     if expected is not None:
         if (statement.namespace, statement.name) != (expected.namespace, expected.name):
             raise Untrusted(
-                f"key {signer.keyid} signed this for {name}, wanted: {expected.namespace}/{expected.name}"
+                f"key {signer.short} signed this for {name}, wanted: {expected.namespace}/{expected.name}"
             )
         if expected.tags is not None and statement.tag not in expected.tags:
             raise Untrusted(
-                f"key {signer.keyid} signed this for {name}, wanted tag: {' or '.join(expected.tags)}"
+                f"key {signer.short} signed this for {name}, wanted tag: {' or '.join(expected.tags)}"
             )
         if statement.lane is not None and statement.lane != expected.lane:
             raise Untrusted(
-                f"key {signer.keyid} signed this for {name}, wanted lane: {expected.lane or 'the trunk'}"
+                f"key {signer.short} signed this for {name}, wanted lane: {expected.lane or 'the trunk'}"
             )
     if statement.expires is not None and now > statement.expires + CLOCK_SKEW_SECONDS:
         late = int(now - statement.expires)
         raise Untrusted(
-            f"{name}: signed by {signer.keyid}, expired {late} s ago",
+            f"{name}: signed by {signer.short}, expired {late} s ago",
             "publish again, or set the clock",
         )
 

@@ -147,7 +147,7 @@ def require_bound_keys(trusted: Iterable[TrustedKey], namespaces: Iterable[Names
     unbound = next((key for key in trusted if key.namespace is None), None)
     if unbound is not None and len(names) > 1:
         raise InvalidRequest(
-            f"trusted key {unbound.key.keyid} names no namespace, and this process uses {', '.join(names)}",
+            f"trusted key {unbound.key.short} names no namespace, and this process uses {', '.join(names)}",
             f'write it as "{names[0]}={unbound}", or "*={unbound}" if it may sign for all of them',
         )
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..wire.errors import CacheSvcError
+from ..wire.errors import CacheSvcError, Unauthenticated
 from ..wire.names import Lane, Name, Tag, Target
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ def print_json(command: str, body: object) -> None:
 def report_error(error: CacheSvcError, words: Sequence[str]) -> None:
     """Print an error on stderr: as one line of text, or where the command's ``words`` ask for JSON, as one
     line of JSON."""
+    if isinstance(error, Unauthenticated):
+        error = _name_other_login(error)
     if not wants_json(words):
         print(f"error: {error}", file=sys.stderr)
         return
@@ -36,6 +38,19 @@ def report_error(error: CacheSvcError, words: Sequence[str]) -> None:
     from .documents import error_document
 
     print(json.dumps(error_document(error)), file=sys.stderr)
+
+
+def _name_other_login(error: Unauthenticated) -> Unauthenticated:
+    """Return the error with the login that somebody means who writes this machine's name in another way."""
+    from ..config import Config
+    from .acceptance import other_login
+
+    try:
+        config = Config.read()
+        other = other_login(config) if config.token is None else None
+    except CacheSvcError:
+        return error
+    return Unauthenticated(error.message, f"your login is for {other}: use that URL") if other else error
 
 
 def wants_json(words: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
+from . import shells
 from .arguments import (
     add_json,
     add_tag_fallback,
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
     ``program``: the name of the program in the usage lines.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if shell := os.environ.get(shells.VARIABLE):
+        sys.stdout.write(shells.answer(parser(program), shell, words))
+        return 0
     command: list[str] = []
     if words[:1] == ["run"] and "--" in words:  # what follows is another program's, options and all
         command = words[words.index("--") + 1 :]
@@ -74,6 +78,8 @@ def parser(program: str) -> Parser:
     top.add_argument(
         "--version", action="version", version=f"{program} {__version__}", help="print the version and exit"
     )
+    if program == shells.PROGRAM:  # `cachesvc` has both from Typer
+        shells.add_completion(top)
     commands = top.add_subparsers(required=True)
     for add in (
         _add_keygen,

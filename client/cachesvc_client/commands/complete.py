@@ -23,6 +23,10 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], incomplete: 
     """
     if "--" in words:  # the rest is another program's command line
         return []
+    *words, incomplete = _joined([*words, incomplete])
+    option, equals, value = incomplete.partition("=")
+    if option.startswith("--") and equals:
+        return [(f"{option}={word}", text) for word, text in complete(parser, [*words, option], value)]
     values: list[str] = []
     for place, word in enumerate(words):
         inner = commands_of(parser)
@@ -31,6 +35,24 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], incomplete: 
         elif not word.startswith("-") and not (place and _takes_value(parser, words[place - 1])):
             values.append(word)
     return [pair for pair in _choices(parser, words, values, incomplete) if pair[0].startswith(incomplete)]
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Return the words as they are typed: bash takes ``team/bert:prod`` and ``--mode=read`` apart."""
+    joined: list[str] = []
+    glue = False
+    for word in words:
+        if word == ":" and joined:
+            joined[-1] += ":"
+            glue = True
+        elif word == "=" and joined and joined[-1].startswith("--"):
+            glue = False
+        elif glue:
+            joined[-1] += word
+            glue = False
+        else:
+            joined.append(word)
+    return joined if words[-1] != "=" else [*joined, ""]
 
 
 def _choices(

@@ -30,6 +30,7 @@ from ..session.every_hook import every_hook, support_of
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
+from ..wire.text import count_text
 from .offer import ask_offer
 from .tables import aligned
 
@@ -285,7 +286,7 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
         keys = ", ".join(
             key.key.short + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
         )
-        yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
+        yield Check("ok", "trust", f"{count_text(len(config.trusted_keys), 'trusted key')}: {keys}")
     if config.trust_root is not None:
         yield Check("ok", "trust", f"the registry's signers follow from the pinned root {config.trust_root}")
     if not config.trusted_keys and config.trust_root is None:

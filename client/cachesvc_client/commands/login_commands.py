@@ -125,7 +125,6 @@ def add_whoami(commands: Any) -> None:
 
 def _whoami(arguments: argparse.Namespace) -> int:
     from ..config import Config, Login
-    from .acceptance import other_login
     from .documents import present
     from .tables import aligned, when_text
     from .transfer import registry_of
@@ -133,9 +132,7 @@ def _whoami(arguments: argparse.Namespace) -> int:
     config = Config.read()
     with registry_of(config) as remote:
         if config.token is None:
-            other = other_login(config)
-            hint = f"your login is for {other}: use that URL" if other else f"cachesvc login {config.url}"
-            raise Unauthenticated(f"no token for {config.url}", hint)
+            raise Unauthenticated(f"no token for {config.url}", f"cachesvc login {config.url}")
         who = remote.whoami()
     if arguments.json:
         print_json("whoami", {"registry": config.url, **present(who)})

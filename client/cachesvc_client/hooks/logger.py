@@ -30,3 +30,15 @@ def write(level: int, text: str, *args: object, facts: Mapping[str, object] | No
     if by_default and (level >= logging.WARNING or _log.handlers):
         _log.disabled = _UNUSED.disabled = False
     _log.log(level, text, *args, stacklevel=2, extra={"cachesvc": dict(facts)} if facts else None)
+
+
+def _name_the_package(record: logging.LogRecord) -> bool:
+    """Begins a message with the package's name where no logging is configured: Python prints the message
+    alone then, among the lines of other packages."""
+    text = str(record.msg)
+    if not _log.hasHandlers() and not text.startswith("cachesvc"):
+        record.msg = f"cachesvc: {text}"
+    return True
+
+
+_log.addFilter(_name_the_package)

@@ -123,7 +123,7 @@ def pack_of(document: Document, verified: Verified, what: str) -> Descriptor:
     layer, pack = document.entries[0], verified.manifest.pack
     if (layer.digest, layer.size) != (pack.digest, pack.size):
         raise Untrusted(
-            f"{what}: its pack is {layer.digest}, and key {verified.signer.keyid} signed {pack.digest}",
+            f"{what}: its pack is {layer.digest}, and key {verified.signer.short} signed {pack.digest}",
             "somebody put another manifest there; push the bundle again",
         )
     return layer

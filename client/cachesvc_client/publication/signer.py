@@ -113,7 +113,7 @@ class ProgramSigner(Signer):
             )
         if not self._public.verifies(signature, message):
             raise Untrusted(
-                f"{_call(self._words, 'sign')}: not a signature of these bytes by key {self._public.keyid}",
+                f"{_call(self._words, 'sign')}: not a signature of these bytes by key {self._public.short}",
                 "it must sign the bytes themselves, not their hash, with the key that public-key prints",
             )
         return signature

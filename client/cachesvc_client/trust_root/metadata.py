@@ -119,6 +119,17 @@ class Targets:
     revoked: tuple[Revocation, ...]
 
 
+def key_texts(keys: Mapping[str, MetadataKey], role: Role) -> tuple[str, ...]:
+    """Return the keys of a role as texts: an Ed25519 key whole, as ``ed25519:…``; of another key its type and
+    the beginning of its id in the metadata."""
+    texts = []
+    for keyid in role.keyids:
+        key = keys.get(keyid)
+        kind = key.keytype if key is not None else "unknown"
+        texts.append((key.signer if key is not None else None) or f"{kind}:{keyid[:16]}")
+    return tuple(texts)
+
+
 def read_root(file: SignedFile) -> Root:
     """Return the root in a file whose signatures were checked. Raise ``Corrupt``."""
     return _read(file, "root", _root)

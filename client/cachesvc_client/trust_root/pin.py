@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..atomic import replacing
+from ..bundle.seal import key_text
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, NotFound, StorageFull, Untrusted
-from .metadata import Root
+from .metadata import Root, key_texts
 from .registry_metadata import read_pinned, verify_first
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def check_pin(remote: Remote, path: Path) -> None:
 
 def _text(url: str, root: Root, file: Path | None) -> str:
     role = root.roles["root"]
-    keys = ", ".join(keyid[:16] for keyid in role.keyids)
+    keys = ", ".join(key_text(key) for key in key_texts(root.keys, role))
     source = f"the root in {file}" if file is not None else "its root, which was trusted on first use"
     compare = "" if file is not None else "; compare the key with what `cachesvc serve` prints"
     return f"pinned for {url}: {source}; root keys ({role.threshold} must sign): {keys}{compare}"

@@ -91,7 +91,7 @@ class SignerPolicy:
             if (revocation := self._revocation(key, statement)) is not None:
                 day = time.strftime("%Y-%m-%d", time.gmtime(revocation.at))
                 return Untrusted(
-                    f"{name}: signed by key {key.keyid}, which {self._where} revoked on {day}"
+                    f"{name}: signed by key {key.short}, which {self._where} revoked on {day}"
                     + (f": {revocation.reason[:120]}" if revocation.reason else ""),
                     "publish again with another key",
                 )
