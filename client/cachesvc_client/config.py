@@ -71,7 +71,8 @@ class Config:
     ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
     instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
     of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
-    ``wait``: ``compile`` takes no claim, and waits for no other process that compiles.
+    ``wait``: ``compile`` takes no claim, and waits for no other process that compiles. ``eager`` runs calls
+    without a compile as long as another process compiles.
     """
 
     url: str | None = None

@@ -58,6 +58,9 @@ class ProcessCallbacks(NamedTuple):
     missed: Callable[[str], bool] = lambda _: False
     """Take a compiler's key that it looked up and did not find; return whether files of it have been
     installed now, so that it is to look again. Does not raise."""
+    runs_eagerly: Callable[[], bool] = lambda: False
+    """Wait for the restore; return whether calls run without a compile for now, because another process
+    compiles what was not there. Does not raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
@@ -159,6 +162,11 @@ class KindState:
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why something was compiled here although revisions were restored, in words for the user."""
         return ()
+
+    def not_eager(self) -> str:
+        """Return why this process cannot run a call without a compile, where this kind would have to;
+        empty: it can, or another kind decides."""
+        return ""
 
     def recompile(self, why: str) -> None:
         """Make every compiled function of this process compile again at its next call, because restored code
