@@ -17,6 +17,10 @@ from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, clean_environment, running_process
 from benchmarks.load.filling import FINGERPRINT
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
+from cachesvc_client.wire.names import Lane, Name
+from cachesvc_client.wire.protocol import ResolvedRevision, ResolveRequest
 
 from .relay import Relay
 from .replicas import Replicas
@@ -24,6 +28,8 @@ from .starter import Plan
 
 FAULTS = ("", "registry killed", "registry slow", "partition")
 """What happens to the registry in the middle of a scenario."""
+BOUND = 1.5
+"""How many times the compile and the bytes at the measured bandwidth a start may take."""
 SLOW_SECONDS = 0.25
 """Seconds that each piece takes in each direction, in the scenario of a slow registry."""
 
@@ -148,7 +154,44 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             **summary(starts, compiles, size),
             "registry_cpu_s": round(cpu, 1),
             "registry_peak_MiB": served.peak_mib(),
+            **({} if scenario.fault or scenario.kill_holder else _bound(scenario.warm, plan, size, starts, stack)),
         }
+
+
+def _bound(
+    warm: bool, plan: Plan, size: Size, starts: Sequence[dict[str, Any]], stack: ExitStack
+) -> dict[str, Any]:
+    """Return what a start may take, by what its compile and its bytes take: ``bound_s``, and how many starts
+    took longer.
+
+    The bandwidth is measured by as many clients that only download, in as many processes, at once.
+    """
+    [start] = _published(plan)
+    link = replace(plan, link=start.pack_url, folder=f"{plan.folder}-bare")
+    bare = Fleet(link, size.processes, stack)
+    began = time.monotonic()
+    bare.go()
+    downloads = bare.starts()
+    rate = sum(one["bytes"] for one in downloads) / (time.monotonic() - began)
+    compiled = 0.0 if warm else size.compile_seconds
+    return {"MiB_per_s": round(rate / (1 << 20), 1), **within_bound(starts, compiled, rate)}
+
+
+def within_bound(
+    starts: Sequence[dict[str, Any]], compile_seconds: float, bytes_per_second: float
+) -> dict[str, Any]:
+    """Return ``BOUND`` times the seconds of one compile and of all bytes at the measured bandwidth, which the
+    starts share, and how many starts waited longer."""
+    total = sum(one["bytes"] for one in starts)
+    bound = BOUND * (compile_seconds + total / bytes_per_second)
+    return {"bound_s": round(bound, 1), "beyond_bound": sum(one["waited"] > bound for one in starts)}
+
+
+def _published(plan: Plan) -> Sequence[ResolvedRevision]:
+    name = Name.parse(plan.name)
+    with Remote(plan.urls[0], plan.token) as remote:
+        request = ResolveRequest(name.namespace, name.name, plan.fingerprint, lane=Lane(UNPROVEN_LANE))
+        return remote.resolve(request).revisions
 
 
 def summary(starts: Sequence[dict[str, Any]], compiles: int, size: Size) -> dict[str, Any]:

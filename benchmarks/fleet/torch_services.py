@@ -19,6 +19,8 @@ from typing import Any
 
 from benchmarks.hosts import Failed, Host, Registry, registry, running_process
 
+from benchmarks.load.columns import PREFIX
+
 from .replicas import CLAIM_SECONDS
 
 DEADLINE = 240.0
@@ -63,7 +65,7 @@ def run_services(
     ``kill_holder``: the service that has the claim is killed before it publishes. Raises ``Failed`` if a
     service is not done within ``timeout`` seconds.
     """
-    variables = {"CACHESVC_CLAIM_SECONDS": str(CLAIM_SECONDS)}
+    variables = {f"{PREFIX}CLAIM_SECONDS": str(CLAIM_SECONDS)}
     with registry(folder / "registry", **variables) as served, ExitStack() as stack:
         services = [stack.enter_context(_service(served, policy, folder / str(n))) for n in range(number)]
         for one in services:

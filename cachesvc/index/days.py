@@ -36,7 +36,7 @@ class Days:
             if start.earlier is not None:
                 self._subtract(namespace, day, start.earlier)
         sums: dict[str, float] = {
-            **{state: sum(start.state == state for start in starts) for state in STATES},
+            **{state: sum(start.times for start in starts if start.state == state) for state in STATES},
             "saved": sum(start.saved for start in starts),
             "spent": sum(start.spent for start in starts),
         }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col
@@ -37,19 +37,33 @@ class RevisionNodes:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, report: NodeReport) -> None:
-        """Records a report. Beyond ``NODES`` a new node is left out: clients choose their digits."""
-        this = (col(RevisionNodeRow.revision) == report.revision, col(RevisionNodeRow.node) == report.node)
+    def add(self, reports: Sequence[NodeReport]) -> None:
+        """Records reports of different revisions and nodes. Beyond ``NODES`` of a revision a new node is left
+        out: clients choose their digits."""
+        for revision in dict.fromkeys(report.revision for report in reports):
+            of_revision = [each for each in reports if each.revision == revision]
+            # In one order, so that two transactions do not wait for each other in a circle.
+            self._add(revision, {each.node: each for each in sorted(of_revision, key=lambda one: one.node)})
+
+    def _add(self, revision: Digest, reports: dict[str, NodeReport]) -> None:
+        """Records reports about one revision, by node. A fleet that starts at once reports it from as many
+        nodes: one statement finds those that are known, and one adds the others."""
+        of_revision = col(RevisionNodeRow.revision) == revision
+        columns = (col(RevisionNodeRow.node), col(RevisionNodeRow.state), col(RevisionNodeRow.seen))
         connection = self._session.connection()
-        query = sa.select(col(RevisionNodeRow.state), col(RevisionNodeRow.seen)).where(*this)
-        row: Any = connection.execute(query).first()
-        if row is not None:
+        known = connection.execute(
+            sa.select(*columns).where(of_revision, col(RevisionNodeRow.node).in_(list(reports)))
+        )
+        for row in known.all():
+            report = reports.pop(row.node)
             if row.state != report.state or row.seen < report.now - SEEN_STEP_SECONDS:
                 values = {"state": report.state, "seen": report.now, "token": report.token}
+                this = (of_revision, col(RevisionNodeRow.node) == report.node)
                 run_change(self._session, sa.update(RevisionNodeRow).where(*this).values(**values))
+        if not reports:
             return
-        of_revision = sa.select(sa.func.count()).where(col(RevisionNodeRow.revision) == report.revision)
-        if (connection.execute(of_revision).scalar() or 0) < NODES:
+        count = connection.execute(sa.select(sa.func.count()).where(of_revision)).scalar() or 0
+        for report in list(reports.values())[: max(0, NODES - count)]:
             insert_unless_there(
                 self._session,
                 RevisionNodeRow,

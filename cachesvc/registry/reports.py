@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
@@ -30,12 +31,15 @@ RATE_SECONDS = 5
 RATE = 2000
 """Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet of 1,000 that starts
 at once."""
-MAX_REPORTS = 64
+MAX_REPORTS = 256
 """Reports that one transaction counts, at most: a writer that waits for it waits for about 0.1 s."""
 MAX_SPENT_SECONDS = 86_400.0
 """Seconds that one start spends on compiling, at most: of a report that states more, this is counted."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors by which people recognise an environment."""
+
+_USED = ("hit", "partial")
+"""States of a start that used the revision."""
 
 _log = logging.getLogger("cachesvc.reports")
 
@@ -113,23 +117,81 @@ def _count_each(
         else:
             rows += [(number, row) for row in each.request.revisions]
     earlier = [_earlier(each.request) for each in sent]
-    starts: list[tuple[Namespace, int, Start]] = []
-    # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
-    for number, row in sorted(rows, key=lambda one: one[1].revision):
-        token, request, subject = sent[number].token, sent[number].request, subjects[row.revision]
+    outcomes = []
+    for number, row in rows:
+        request, subject = sent[number].request, subjects[row.revision]
         where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
         start = _start(request, row, subject, where, earlier[number].get(row.revision), registry.now)
-        unit.usefulness.add(start)
-        starts.append((subject.namespace, number, start))
-        unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
-        host = InertHost(token.token, request.node)
-        now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where, request.why)
+        outcomes.append(_Outcome(number, row, subject, start))
+    # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
+    outcomes.sort(key=lambda one: (one.start.revision, one.start.environment))
+    for _, group in groupby(outcomes, key=lambda one: (one.start.revision, one.start.environment)):
+        of_one_place = list(group)
+        for start in _merge([one.start for one in of_one_place]):
+            unit.usefulness.add(start)
+        _apply_outcomes(registry, unit, sent, of_one_place, answers, moved)
+    unit.nodes.add(
+        [
+            NodeReport(one.row.revision, report.request.node, report.token.token, one.row.state, one.start.now)
+            for one in outcomes
+            for report in [sent[one.number]]
+        ]
+    )
+    _count_by_day(unit, sent, outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A row of the report with a ``number``, about the revision ``subject``."""
+
+    number: int
+    row: RevisionReport
+    subject: Reported
+    start: Start
+
+
+def _merge(starts: Iterable[Start]) -> Iterator[Start]:
+    """Yields starts of one revision and environment, those with equal outcomes as one. A start that was
+    reported before stays single, and comes in its order after the new ones."""
+    again = []
+    equal: dict[tuple[str, str], Start] = {}
+    for start in starts:
+        if start.earlier is not None:
+            again.append(start)
+            continue
+        before = equal.get((start.state, start.why))
+        if before is not None:
+            sums = {"saved": before.saved + start.saved, "spent": before.spent + start.spent}
+            start = replace(start, times=before.times + start.times, **sums)  # noqa: PLW2901
+        equal[start.state, start.why] = start
+    yield from equal.values()
+    yield from again
+
+
+def _apply_outcomes(
+    registry: Registry,
+    unit: Unit,
+    sent: Sequence[SentReport],
+    outcomes: Sequence[_Outcome],
+    answers: list[ReportAnswer | Exception],
+    moved: set[Namespace],
+) -> None:
+    """Lifts or sets the quarantine of one revision in one environment, report by report."""
+    used = False
+    for one in outcomes:
+        if used and one.row.state in _USED:
+            continue  # the start before it has lifted whatever there was
+        used = one.row.state in _USED
+        token, request = sent[one.number].token, sent[one.number].request
+        host, where = InertHost(token.token, request.node), one.start.environment
+        now_withheld, changed = _apply_outcome(
+            registry, unit, token, one.subject, host, one.row, where, request.why
+        )
         if changed:
-            moved.add(subject.namespace)
-        answer = answers[number]
+            moved.add(one.subject.namespace)
+        answer = answers[one.number]
         if now_withheld and isinstance(answer, ReportAnswer):
-            answers[number] = replace(answer, quarantined=(*answer.quarantined, row.revision))
-    _count_by_day(unit, sent, starts)
+            answers[one.number] = replace(answer, quarantined=(*answer.quarantined, one.row.revision))
 
 
 def _start(
@@ -154,18 +216,25 @@ def _start(
 
 
 def _count_by_day(
-    unit: Unit, sent: Sequence[SentReport], starts: Sequence[tuple[Namespace, int, Start]]
+    unit: Unit, sent: Sequence[SentReport], outcomes: Sequence[_Outcome]
 ) -> None:
     """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
     reports of a namespace change the same row, and wait for each other until the transaction ends."""
-    places = {(namespace, start.environment): (number, start.now) for namespace, number, start in starts}
-    for (namespace, where), (number, now) in sorted(places.items()):
-        unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
-    by_request: dict[tuple[Namespace, int], list[Start]] = {}
-    for namespace, number, start in starts:
-        by_request.setdefault((namespace, number), []).append(start)
-    for (namespace, _), of_request in sorted(by_request.items(), key=lambda item: item[0]):
-        unit.days.add(namespace, of_request)
+    places = {(one.subject.namespace, one.start.environment): one for one in outcomes}
+    for (namespace, where), one in sorted(places.items(), key=lambda item: item[0]):
+        unit.environments.add(namespace, where, sent[one.number].request.fingerprint, one.start.now)
+    by_namespace: dict[Namespace, list[_Outcome]] = {}
+    for one in sorted(outcomes, key=lambda one: one.number):
+        by_namespace.setdefault(one.subject.namespace, []).append(one)
+    for namespace, of_namespace in sorted(by_namespace.items()):
+        new = [one.start for one in of_namespace if one.start.earlier is None]
+        if new:
+            unit.days.add(namespace, new)
+        # After the new ones, from which an earlier report of this batch is subtracted.
+        for _, of_request in groupby(
+            (one for one in of_namespace if one.start.earlier is not None), key=lambda one: one.number
+        ):
+            unit.days.add(namespace, [one.start for one in of_request])
 
 
 def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:
@@ -254,7 +323,7 @@ def _apply_outcome(
 
     Returns (whether the revision is withheld from the environment now, whether that changed).
     """
-    if row.state in ("hit", "partial"):
+    if row.state in _USED:
         lifted = unit.usefulness.lift(row.revision, where)
         if lifted:
             _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
