@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolvedRevision, ResolveRequest
 
 from .relay import Relay
-from .replicas import Replicas
+from .replicas import Replicas, cpu_seconds
 from .starter import Plan
 
 FAULTS = ("", "registry killed", "registry slow", "partition")
@@ -114,6 +114,53 @@ class Fleet:
         process.stdin.flush()
 
 
+class Work:
+    """The CPU time of a fleet and of its registry while it starts, sampled in this process."""
+
+    def __init__(self, served: Replicas, fleet: Fleet) -> None:
+        self._served, self._fleet = served, fleet
+        self._samples: list[tuple[float, float, float]] = []
+        self._over = threading.Event()
+
+    @contextmanager
+    def sampling(self) -> Iterator[Work]:
+        """Sample for the length of the block."""
+        self._began = time.monotonic()
+        self._sample()
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            thread.join()
+
+    def until(self, starts: Sequence[dict[str, Any]], since: float) -> dict[str, float]:
+        """Return what the starts cost from ``since`` seconds until the last of them had waited:
+        milliseconds of CPU for each start, of the registry and of the starter, and the cores that both had."""
+        end = max(start["waited"] for start in starts)
+        (_, registry_0, fleet_0), (_, registry_1, fleet_1) = self._at(since), self._at(end)
+        registry, fleet = registry_1 - registry_0, fleet_1 - fleet_0
+        return {
+            "registry_ms": round(1000 * registry / len(starts), 2),
+            "starter_ms": round(1000 * fleet / len(starts), 2),
+            "cores": round((registry + fleet) / max(0.01, end - since), 2),
+        }
+
+    def _at(self, moment: float) -> tuple[float, float, float]:
+        return next((one for one in self._samples if one[0] >= moment), self._samples[-1])
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            self._sample()
+
+    def _sample(self) -> None:
+        pids = [process.pid for process in self._fleet.processes]
+        with suppress(OSError):  # a process has ended meanwhile
+            fleet = sum(map(cpu_seconds, pids))
+            self._samples.append((time.monotonic() - self._began, self._served.cpu_seconds(), fleet))
+
+
 def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[str, Any]:
     """Run a scenario over replicas of its own, and return its row of the table."""
     registry = served.first
@@ -141,6 +188,7 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             holder.go()
             holder.compiling.wait(size.deadline)
         before, began = served.cpu_seconds(), time.monotonic()
+        work = stack.enter_context(Work(served, fleets[0]).sampling())
         fleets[0].go()
         middle = 1.0 if scenario.warm else size.compile_seconds / 2
         with _meanwhile(middle, lambda: _fail(scenario, served, relay, fleets)):
@@ -153,6 +201,7 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             "seconds": round(seconds, 1),
             **summary(starts, compiles, size),
             "registry_cpu_s": round(cpu, 1),
+            **({} if scenario.fault else work.until(starts, 0.0 if scenario.warm else size.compile_seconds)),
             "registry_peak_MiB": served.peak_mib(),
             **({} if scenario.fault or scenario.kill_holder else _bound(scenario.warm, plan, size, starts, stack)),
         }

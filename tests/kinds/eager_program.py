@@ -1,5 +1,7 @@
 """Calls compiled functions of many forms while they are to run eagerly, and after that. Needs torch.
 
+Usage: ``eager_program.py [FORM ...]``: the forms that are called after it too, all unless some are named.
+
 Prints a line of JSON for each form: whether outputs were right, how many frames were traced while calls were
 eager and after that, and what was raised."""
 
@@ -96,6 +98,9 @@ def check(name, original, options, thread):
 kept = {name: check(name, form, dict(options), name == "dynamic") for name, (form, options) in FORMS.items()}
 eager = False
 for name, (compiled, x, expected, while_eager) in kept.items():
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        print(json.dumps({"form": name, "eager": while_eager}), flush=True)
+        continue
     before = counters.counts["frames_traced"]
     try:
         wrong, error = sum(not torch.allclose(compiled(x), expected, atol=1e-5) for _ in range(2)), ""
