@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -38,32 +38,32 @@ class RevisionNodes:
         self._session = session
 
     def add(self, reports: Sequence[NodeReport]) -> None:
-        """Records reports of different revisions and nodes. Beyond ``NODES`` of a revision a new node is left
-        out: clients choose their digits."""
+        """Records reports. Beyond ``NODES`` of a revision a new node is left out: clients choose their digits."""
         for revision in dict.fromkeys(report.revision for report in reports):
-            of_revision = [each for each in reports if each.revision == revision]
-            # In one order, so that two transactions do not wait for each other in a circle.
-            self._add(revision, {each.node: each for each in sorted(of_revision, key=lambda one: one.node)})
+            self._add(revision, [each for each in reports if each.revision == revision])
 
-    def _add(self, revision: Digest, reports: dict[str, NodeReport]) -> None:
-        """Records reports about one revision, by node. A fleet that starts at once reports it from as many
-        nodes: one statement finds those that are known, and one adds the others."""
+    def _add(self, revision: Digest, reports: Sequence[NodeReport]) -> None:
+        """Records reports about one revision. A fleet that starts at once reports it from as many nodes: one
+        statement finds those that are known."""
         of_revision = col(RevisionNodeRow.revision) == revision
-        columns = (col(RevisionNodeRow.node), col(RevisionNodeRow.state), col(RevisionNodeRow.seen))
         connection = self._session.connection()
-        known = connection.execute(
-            sa.select(*columns).where(of_revision, col(RevisionNodeRow.node).in_(list(reports)))
-        )
-        for row in known.all():
-            report = reports.pop(row.node)
-            if row.state != report.state or row.seen < report.now - SEEN_STEP_SECONDS:
+        query = sa.select(
+            col(RevisionNodeRow.node), col(RevisionNodeRow.state), col(RevisionNodeRow.seen)
+        ).where(of_revision, col(RevisionNodeRow.node).in_({report.node for report in reports}))
+        known: dict[str, tuple[str, int]] = {
+            row.node: (row.state, row.seen) for row in connection.execute(query)
+        }
+        changed = _changes(reports, known)
+        new = [report for node, report in changed.items() if node not in known]
+        for node, report in changed.items():
+            if node in known:
                 values = {"state": report.state, "seen": report.now, "token": report.token}
-                this = (of_revision, col(RevisionNodeRow.node) == report.node)
+                this = (of_revision, col(RevisionNodeRow.node) == node)
                 run_change(self._session, sa.update(RevisionNodeRow).where(*this).values(**values))
-        if not reports:
+        if not new:
             return
         count = connection.execute(sa.select(sa.func.count()).where(of_revision)).scalar() or 0
-        for report in list(reports.values())[: max(0, NODES - count)]:
+        for report in new[: max(0, NODES - count)]:
             insert_unless_there(
                 self._session,
                 RevisionNodeRow,
@@ -106,3 +106,18 @@ class RevisionNodes:
     def forget(self, before: int) -> int:
         """Deletes the nodes that reported nothing since ``before``; returns how many."""
         return run_change(self._session, sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
+
+
+def _changes(
+    reports: Sequence[NodeReport], known: Mapping[str, tuple[str, int]]
+) -> dict[str, NodeReport]:
+    """Returns the reports to be written, by node. ``known``: state and time of the nodes that are stored."""
+    changes: dict[str, NodeReport] = {}
+    for report in reports:
+        if (before := changes.get(report.node)) is not None:
+            state, seen = before.state, before.now
+        else:
+            state, seen = known.get(report.node, ("", 0))
+        if state != report.state or seen < report.now - SEEN_STEP_SECONDS:
+            changes[report.node] = report
+    return changes

@@ -133,7 +133,7 @@ def _count_each(
     unit.nodes.add(
         [
             NodeReport(one.row.revision, report.request.node, report.token.token, one.row.state, one.start.now)
-            for one in outcomes
+            for one in sorted(outcomes, key=lambda one: one.number)
             for report in [sent[one.number]]
         ]
     )

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.__main__ import missed
+from benchmarks.fleet.__main__ import missed, missed_with_torch
 from benchmarks.fleet.relay import Relay
-from benchmarks.fleet.scenarios import SCENARIOS, Scenario, Size, summary
+from benchmarks.fleet.scenarios import SCENARIOS, Scenario, Size, summary, within_bound
 from benchmarks.hosts import ROOT
 from tests.services.process import free_port
 
@@ -107,3 +107,27 @@ def test_of_fifty_starters_one_compiles_and_two_if_the_first_is_killed(tmp_path:
 
 def test_each_scenario_has_a_name_of_its_own() -> None:
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+
+
+SERVICES: dict[str, Any] = {"policy": "eager", "holder_killed": False, "services": 8, "compiled": 1, "hits": 7, "wrong": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, ""),
+        ({"compiled": 2, "hits": 6}, "2 compiled, 1 expected"),
+        ({"compiled": 2, "hits": 6, "holder_killed": True}, ""),
+        ({"compiled": 0, "hits": 8}, "0 compiled"),
+        ({"hits": 6}, "6 hits"),
+        ({"wrong": 1}, "1 wrong outputs"),
+    ],
+)
+def test_a_broken_promise_of_real_processes_is_named(changes: dict[str, Any], word: str) -> None:
+    broken = missed_with_torch({**SERVICES, **changes})
+    assert word in broken[0] if word else broken == []
+
+
+def test_a_start_may_take_one_and_a_half_times_its_compile_and_its_bytes() -> None:
+    starts = [{"waited": 17.0, "bytes": 10}, {"waited": 19.0, "bytes": 10}]
+    assert within_bound(starts, 8.0, 5.0) == {"bound_s": 18.0, "beyond_bound": 1}
