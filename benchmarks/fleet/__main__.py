@@ -3,9 +3,9 @@
 Two columns: *embedded* (one registry over SQLite and a folder), *production* (three replicas over PostgreSQL,
 Redis and Ceph's S3, all started here on loopback). The starters run the client's own code in threads of a few
 processes; their compile is a sleep. A third part, *torch*, starts a few real processes with torch over an
-embedded registry, under CACHESVC_WAIT=wait and eager. Exit status 1 if a start ended later than its deadline, or more compiled
-than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients 50 --quick``: a
-look).
+embedded registry, under CACHESVC_WAIT=wait and eager. Exit status 1 if a start ended later than its deadline,
+or more compiled than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients
+50 --quick``: a look).
 """
 
 from __future__ import annotations

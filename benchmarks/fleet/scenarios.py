@@ -137,7 +137,7 @@ class Work:
 
     def until(self, starts: Sequence[dict[str, Any]], since: float) -> dict[str, float]:
         """Return what the starts cost from ``since`` seconds until the last of them had waited:
-        milliseconds of CPU for each start, of the registry and of the starter, and the cores that both had."""
+        milliseconds of CPU for each start, of registry and starter, and the cores that both had."""
         end = max(start["waited"] for start in starts)
         (_, registry_0, fleet_0), (_, registry_1, fleet_1) = self._at(since), self._at(end)
         registry, fleet = registry_1 - registry_0, fleet_1 - fleet_0
@@ -203,7 +203,11 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             "registry_cpu_s": round(cpu, 1),
             **({} if scenario.fault else work.until(starts, 0.0 if scenario.warm else size.compile_seconds)),
             "registry_peak_MiB": served.peak_mib(),
-            **({} if scenario.fault or scenario.kill_holder else _bound(scenario.warm, plan, size, starts, stack)),
+            **(
+                {}
+                if scenario.fault or scenario.kill_holder
+                else _bound(scenario.warm, plan, size, starts, stack)
+            ),
         }
 
 

@@ -1,14 +1,14 @@
 """Simulate a rollout of many pods from the costs that real starters had, and compare both where both exist.
 
-``python -m benchmarks.fleet.simulation``. Input: the rows that ``python -m benchmarks.fleet`` measured over one
-embedded registry (`benchmarks/results/fleet.json`). The CPU time of a start grows with the number of starts as
-a straight line, which is fitted to the two smaller fleets; the largest fleet is predicted. Output: the errors
-against every measured fleet, curves up to 10,000 pods, and a picture.
+``python -m benchmarks.fleet.simulation``. Input: the rows that ``python -m benchmarks.fleet`` measured over
+one embedded registry (`benchmarks/results/fleet.json`). The CPU time of a start grows with the number of
+starts as a straight line, which is fitted to the two smaller fleets; the largest fleet is predicted. Output:
+the errors against every measured fleet, curves up to 10,000 pods, and a picture.
 
 The model: a start asks, downloads and checks, in ``STEPS`` steps. Each step is work at the registry (one core
 for each replica, first come first served) and work of the starter; the bytes go over one link in turn. On the
-machine of the benchmark, registry and starters share the cores that they had; in a cluster each pod has a core
-of its own.
+machine of the benchmark, registry and starters share the cores that they had; in a cluster each pod has a
+core of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Costs:
     mib: float
 
     def of(self, pods: int) -> tuple[float, float]:
-        """Return the seconds of CPU of one start in a fleet of that size: the registry's, and the starter's."""
+        """Return the seconds of CPU of one start in a fleet of that size: of the registry, and of the pod."""
         return (
             (self.registry + self.registry_base / pods) / 1000,
             (self.starter + self.starter_base / pods) / 1000,
@@ -178,7 +178,9 @@ def draw(report: dict[str, Any], path: Path) -> None:
     for plot, (scenario, part) in zip(axes, report["scenarios"].items(), strict=True):
         for name, points in part["curves"].items():
             xs, ys = [one["pods"] for one in points], [one["max_s"] for one in points]
-            plot.plot(xs, ys, "-" if name == "this machine" else "--", label=f"simulated: {name}", linewidth=1)
+            plot.plot(
+                xs, ys, "-" if name == "this machine" else "--", label=f"simulated: {name}", linewidth=1
+            )
         at = [line["starts"] for line in part["check"]]
         plot.plot(at, [line["max_measured_s"] for line in part["check"]], "ko", label="measured: longest")
         plot.plot(
@@ -203,7 +205,10 @@ def main() -> int:
     for scenario, compile_seconds in (("warm rollout", 0.0), ("cold rollout", options.compile_seconds)):
         rows = measured(source, scenario)
         if len(rows) < 3:
-            print(f"error: {options.fleet}: {scenario}: three sizes are needed, has {len(rows)}", file=sys.stderr)
+            print(
+                f"error: {options.fleet}: {scenario}: three sizes are needed, has {len(rows)}",
+                file=sys.stderr,
+            )
             return 2
         costs = fit(rows[:2])
         cores = statistics.median(row["cores"] for row in rows[1:])

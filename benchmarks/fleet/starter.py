@@ -51,7 +51,8 @@ class Plan:
     ``urls``: addresses of the registry; a starter uses one of them. ``clients``: how many starters.
     ``deadline`` and ``compile_seconds``: seconds. ``pack_bytes``: size of what a starter publishes.
     ``fingerprint``: the environment of all starters. ``folder``: where each starter has a node store of its
-    own. ``link``: where a starter only downloads this, as fast as it can, and keeps nothing; empty: it starts.
+    own. ``link``: where a starter only downloads this, as fast as it can, and keeps nothing; empty: it
+    starts.
     """
 
     urls: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 The process attaches to NAME with the variables of its environment, imports torch and compiles a model. It
 writes ``ready`` and waits for a line; then it calls the model every 20 ms and compares each output with that
-of the model without a compile. After the first compile or restore, and ten calls more, it writes how the calls
-went as JSON, and lives on until stdin ends: a holder publishes when it is quiet.
+of the model without a compile. After the first compile or restore, and ten calls more, it writes how the
+calls went as JSON, and lives on until stdin ends: a holder publishes when it is quiet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start real torch processes at once over one embedded registry: one compiles, the others wait or run eagerly.
+"""Start real torch processes at once over an embedded registry: one compiles, others wait or run eagerly.
 
 Each process is a service on a host of its own, with the name of the fleet and nothing published under it. A
 compile is a real one of Inductor.
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import Failed, Host, Registry, registry, running_process
-
 from benchmarks.load.columns import PREFIX
 
 from .replicas import CLAIM_SECONDS
@@ -102,7 +101,9 @@ def summary(calls: list[dict[str, Any]], killed: int) -> dict[str, Any]:
         "first_call_max_s": round(max((one["first_call"] for one in others), default=0.0), 2),
         "eager_calls": sum(one["served_eagerly"] for one in others),
         "eager_s": round(max((one["eager_seconds"] for one in others), default=0.0), 2),
-        "switch_p50_s": round(sorted(one["switch"] for one in others)[len(others) // 2], 2) if others else None,
+        "switch_p50_s": round(sorted(one["switch"] for one in others)[len(others) // 2], 2)
+        if others
+        else None,
         "switch_max_s": round(max((one["switch"] for one in others), default=0.0), 2),
         "longest_other_call_s": round(max((one["longest"] for one in others), default=0.0), 3),
         "eager_p50_ms": round(max((one["eager_p50_ms"] for one in others), default=0.0), 2),
@@ -133,5 +134,8 @@ def _service(served: Registry, policy: str, place: Path) -> Iterator[Service]:
     env = Host(place).environment() | variables
     command = [sys.executable, "-m", "benchmarks.fleet.torch_service", "team/torch"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with open(place / "err", "wb") as errors, running_process(command, env=env, stderr=errors, **pipes) as process:
+    with (
+        open(place / "err", "wb") as errors,
+        running_process(command, env=env, stderr=errors, **pipes) as process,
+    ):
         yield Service(process)

@@ -38,7 +38,8 @@ class RevisionNodes:
         self._session = session
 
     def add(self, reports: Sequence[NodeReport]) -> None:
-        """Records reports. Beyond ``NODES`` of a revision a new node is left out: clients choose their digits."""
+        """Records reports. Beyond ``NODES`` of a revision a new node is left out: clients choose their
+        digits."""
         for revision in dict.fromkeys(report.revision for report in reports):
             self._add(revision, [each for each in reports if each.revision == revision])
 
@@ -108,9 +109,7 @@ class RevisionNodes:
         return run_change(self._session, sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
 
 
-def _changes(
-    reports: Sequence[NodeReport], known: Mapping[str, tuple[str, int]]
-) -> dict[str, NodeReport]:
+def _changes(reports: Sequence[NodeReport], known: Mapping[str, tuple[str, int]]) -> dict[str, NodeReport]:
     """Returns the reports to be written, by node. ``known``: state and time of the nodes that are stored."""
     changes: dict[str, NodeReport] = {}
     for report in reports:

@@ -121,8 +121,8 @@ class Usefulness:
         }
 
     def add(self, start: Start) -> None:
-        """Counts starts, a single one in the place of its earlier report, if it has one. A revision with the full number
-        of environments loses the one that was seen longest ago."""
+        """Counts starts, a single one in the place of its earlier report, if it has one. A revision with the
+        full number of environments loses the one that was seen longest ago."""
         self._make_room(start.revision, start.environment)
         table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
         connection = self._session.connection()

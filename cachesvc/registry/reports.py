@@ -132,7 +132,9 @@ def _count_each(
         _apply_outcomes(registry, unit, sent, of_one_place, answers, moved)
     unit.nodes.add(
         [
-            NodeReport(one.row.revision, report.request.node, report.token.token, one.row.state, one.start.now)
+            NodeReport(
+                one.row.revision, report.request.node, report.token.token, one.row.state, one.start.now
+            )
             for one in sorted(outcomes, key=lambda one: one.number)
             for report in [sent[one.number]]
         ]
@@ -162,7 +164,7 @@ def _merge(starts: Iterable[Start]) -> Iterator[Start]:
         before = equal.get((start.state, start.why))
         if before is not None:
             sums = {"saved": before.saved + start.saved, "spent": before.spent + start.spent}
-            start = replace(start, times=before.times + start.times, **sums)  # noqa: PLW2901
+            start = replace(start, times=before.times + start.times, **sums)
         equal[start.state, start.why] = start
     yield from equal.values()
     yield from again
@@ -215,9 +217,7 @@ def _start(
     )
 
 
-def _count_by_day(
-    unit: Unit, sent: Sequence[SentReport], outcomes: Sequence[_Outcome]
-) -> None:
+def _count_by_day(unit: Unit, sent: Sequence[SentReport], outcomes: Sequence[_Outcome]) -> None:
     """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
     reports of a namespace change the same row, and wait for each other until the transaction ends."""
     places = {(one.subject.namespace, one.start.environment): one for one in outcomes}

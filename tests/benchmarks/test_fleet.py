@@ -109,7 +109,14 @@ def test_each_scenario_has_a_name_of_its_own() -> None:
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
 
 
-SERVICES: dict[str, Any] = {"policy": "eager", "holder_killed": False, "services": 8, "compiled": 1, "hits": 7, "wrong": 0}
+SERVICES: dict[str, Any] = {
+    "policy": "eager",
+    "holder_killed": False,
+    "services": 8,
+    "compiled": 1,
+    "hits": 7,
+    "wrong": 0,
+}
 
 
 @pytest.mark.parametrize(

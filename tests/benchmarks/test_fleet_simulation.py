@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fleet import cost
 from benchmarks.fleet.simulation import RESULTS, Costs, Place, compare, curves, fit, main, measured, simulate
+from benchmarks.hosts import ROOT
 
 COSTS = Costs(registry=4.0, registry_base=40.0, starter=6.0, starter_base=100.0, mib=1.0)
 
@@ -108,3 +110,38 @@ def test_too_few_fleets_are_refused(
     monkeypatch.setattr("sys.argv", ["simulation", "--fleet", str(path)])
     assert main() == 2
     assert "three sizes are needed, has 1" in capsys.readouterr().err
+
+
+def test_the_costs_in_the_documents_are_those_of_the_program() -> None:
+    text = (ROOT / "docs" / "scale.md").read_text()
+    assert "\n".join(cost.table(cost.Inputs(), cost.registry_seconds())) in text
+
+
+def test_the_documents_have_the_measured_and_simulated_numbers() -> None:
+    text = (ROOT / "docs" / "scale.md").read_text()
+    report = json.loads((RESULTS / "fleet_simulation.json").read_text())
+    for part in report["scenarios"].values():
+        for line in part["check"]:
+            assert f"{line['max_error_percent']:+.0f} %".replace("-0 ", "-0 ").lstrip("+") in text
+
+
+def test_a_small_fleet_needs_one_registry_and_a_large_one_more_with_its_surge() -> None:
+    inputs = cost.Inputs()
+    assert cost.need(10, 0.005, inputs).replicas == 1 and cost.need(10, 0.005, inputs).services == 0
+    assert cost.need(1000, 0.005, inputs).replicas == 3
+    large = cost.need(100_000, 0.005, inputs)
+    assert (large.at_once, large.replicas) == (10_000, 10)
+    # A month has 30 days, with two packs of 10 MiB for each node a day.
+    assert large.gib_month == pytest.approx(100_000 * 2 * 30 * 10 / 1024)
+    assert large.total == large.machines + large.services + large.bucket
+
+
+def test_a_price_is_an_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["cost", "--price", "vcpu_hour=4"])
+    assert cost.main() == 0
+    dear = capsys.readouterr().out
+    assert dear != "\n".join(cost.table(cost.Inputs(), cost.registry_seconds())) + "\n"
+    for wrong in ("vcpus=1", "redis=much"):
+        monkeypatch.setattr("sys.argv", ["cost", "--price", wrong])
+        assert cost.main() == 2
+        assert wrong in capsys.readouterr().err

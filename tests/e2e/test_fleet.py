@@ -313,7 +313,10 @@ def test_a_compile_that_was_not_asked_for_before_it_waits_and_says_so(fleet: Fle
     assert (answer["holds"], answer["installed"]) == (False, []) and 2 < answer["waited"] < 3.8
     assert not second.does("call")["eager"]
     second.say("end")
-    assert "waits, as without CACHESVC_WAIT=eager: Dynamo was not asked before it" in second.process.stderr.read()
+    assert (
+        "waits, as without CACHESVC_WAIT=eager: Dynamo was not asked before it"
+        in second.process.stderr.read()
+    )
 
 
 def test_calls_compile_soon_when_the_registry_ends(tmp_path: Path) -> None:

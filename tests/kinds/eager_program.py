@@ -92,7 +92,12 @@ def check(name, original, options, thread):
                 output.sum().backward()
     except Exception as raised:  # noqa: BLE001 - the test shows it
         error = f"{type(raised).__name__}: {raised}"[:300]
-    return compiled, x, expected, {"wrong": wrong, "traced": counters.counts["frames_traced"] - before, "error": error}
+    return (
+        compiled,
+        x,
+        expected,
+        {"wrong": wrong, "traced": counters.counts["frames_traced"] - before, "error": error},
+    )
 
 
 kept = {name: check(name, form, dict(options), name == "dynamic") for name, (form, options) in FORMS.items()}

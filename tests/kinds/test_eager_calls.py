@@ -74,7 +74,7 @@ def state_of(asked: list[str]) -> FramesState:
 
 
 def frame(*arguments: Any) -> imports.Call:
-    def _compile(code: Any, compiler_fn: Any, one_graph: bool, export: bool) -> str:
+    def _compile(code: Any, compiler_fn: Any, one_graph: bool, export: bool) -> str:  # noqa: ARG001
         return "Dynamo's own"
 
     return imports.Call(_compile, arguments or (None, None, False, False), {})
@@ -97,7 +97,7 @@ def test_a_torch_with_other_names_compiles_and_says_why(
     assert state._frame(frame()) == "Dynamo's own"
     assert "_TorchCompileInductorWrapper" in state.not_eager() and not asked
 
-    def renamed(code: Any, backend: Any) -> str:
+    def renamed(code: Any, backend: Any) -> str:  # noqa: ARG001
         return "Dynamo's own"
 
     other = state_of(asked)
@@ -123,7 +123,7 @@ def test_without_the_policy_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
     assert state_of(asked)._frame(frame()) == "Dynamo's own" and not asked
 
 
-def test_a_missing_hook_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_hook_is_the_reason() -> None:
     state = FramesState()
     state._note_missing(FRAME)
     assert state.not_eager() == "this torch has no torch._dynamo.convert_frame._compile"

@@ -436,7 +436,8 @@ def test_a_fleet_of_equal_starts_costs_a_few_statements_and_one_for_each_node(re
     publication = make(reg.key)
     reg.publish(publication)
     sent = [
-        reports.SentReport(token("t"), request(publication.revision, "hit", host=number)) for number in range(200)
+        reports.SentReport(token("t"), request(publication.revision, "hit", host=number))
+        for number in range(200)
     ]
     statements: list[str] = []
     engine = reg.registry.index._writing

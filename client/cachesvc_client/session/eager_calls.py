@@ -43,7 +43,9 @@ class EagerCalls:
     def count(self) -> None:
         """Count a call that runs eagerly."""
         if not self.calls:
-            text = "%s: nothing fits yet: calls run eagerly until another process has published it, or this one"
+            text = (
+                "%s: nothing fits yet: calls run eagerly until another process has published it, or this one"
+            )
             _log.info(f"{text} is to compile", self._label)
         self.calls += 1
 
@@ -54,9 +56,7 @@ class EagerCalls:
         self.over = True
         if self.calls:
             then = "it was published and is used now" if restored else "this process compiles now"
-            _log.info(
-                "%s: %d calls ran eagerly in %.1f s; %s", self._label, self.calls, self.seconds, then
-            )
+            _log.info("%s: %d calls ran eagerly in %.1f s; %s", self._label, self.calls, self.seconds, then)
 
 
 def explain_wait(label: str, reasons: Iterable[str]) -> None:

@@ -56,8 +56,8 @@ class Process(ProcessOutput):
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
         each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
-        ``traces``, ``comparison``, ``restored``, ``missed`` and ``runs_eagerly``: as `ProcessCallbacks` has them. A
-        ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
+        ``traces``, ``comparison``, ``restored``, ``missed`` and ``runs_eagerly``: as `ProcessCallbacks` has
+        them. A ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()

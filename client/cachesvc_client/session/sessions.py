@@ -144,7 +144,8 @@ class Sessions:
     def runs_eagerly(self) -> bool:
         """Wait for the restore of each session; return whether calls run without a compile for now, because
         another process compiles what a session missed. Does not raise."""
-        return any([session.runs_eagerly() for session in self.sessions if not session.waited])
+        each = [session.runs_eagerly() for session in self.sessions if not session.waited]
+        return any(each)
 
     def _bring(self, key: str) -> bool:
         """Bring what holds a key that a compiler did not find, where a session restored a part of its

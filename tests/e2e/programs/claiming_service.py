@@ -1,8 +1,8 @@
 """Run a service up to its first compile, without torch: attach to NAME, then read one command a line.
 
-``compile``: do what precedes a compile. ``call``: do what precedes a call of a compiled function. ``attach``: attach to NAME again. ``publish``: publish a file as if
-this process had compiled it. ``fork``: start a child that ends. ``end``: end. The service answers each
-command with a line of JSON."""
+``compile``: do what precedes a compile. ``call``: do what precedes a call of a compiled function. ``attach``:
+attach to NAME again. ``publish``: publish a file as if this process had compiled it. ``fork``: start a child
+that ends. ``end``: end. The service answers each command with a line of JSON."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 """Runs one call of a compiled function as Python, while another process compiles what it needs.
 
 Dynamo asks for a compile before it runs a frame that it has no code for. The answer of this module skips the
-frame and the frames inside it for this one call, and leaves nothing at the function: the next call asks again.
-The object that ``torch.compile`` returned stays as it is.
+frame and the frames inside it for this one call, and leaves nothing at the function: the next call asks
+again. The object that ``torch.compile`` returned stays as it is.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from ...hooks.table import Hook
 FRAME = Hook(
     "torch._dynamo.convert_frame",
     "_compile",
-    "gives recorded frames to Dynamo, which then does not trace; runs calls as Python for `CACHESVC_WAIT=eager`",
+    "gives recorded frames to Dynamo, which then does not trace; `CACHESVC_WAIT=eager` skips frames there",
     "every start traces, and `CACHESVC_WAIT=eager` waits",
     role="speed",
 )
