@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.hosts import Failed, Host, Registry, registry, running_process
@@ -26,6 +27,10 @@ DEADLINE = 240.0
 """Seconds that a compile may wait: many processes import torch at once on few cores."""
 PUBLISH_AFTER = 3.0
 """Seconds without a compile after which the holder publishes."""
+
+
+NONE: Mapping[str, str] = MappingProxyType({})
+"""No variables."""
 
 
 class Service:
@@ -57,16 +62,24 @@ class Service:
 
 
 def run_services(
-    number: int, policy: str, folder: Path, *, kill_holder: bool = False, timeout: float = 300.0
+    number: int,
+    policy: str,
+    folder: Path,
+    *,
+    kill_holder: bool = False,
+    timeout: float = 300.0,
+    variables: Mapping[str, str] = NONE,
 ) -> dict[str, Any]:
     """Start ``number`` services at once under a policy of CACHESVC_WAIT; return the row of the table.
 
-    ``kill_holder``: the service that has the claim is killed before it publishes. Raises ``Failed`` if a
-    service is not done within ``timeout`` seconds.
+    ``variables``: more variables of each service. ``kill_holder``: the service that has the claim is killed
+    before it publishes. Raises ``Failed`` if a service is not done within ``timeout`` seconds.
     """
-    variables = {f"{PREFIX}CLAIM_SECONDS": str(CLAIM_SECONDS)}
-    with registry(folder / "registry", **variables) as served, ExitStack() as stack:
-        services = [stack.enter_context(_service(served, policy, folder / str(n))) for n in range(number)]
+    claims = {f"{PREFIX}CLAIM_SECONDS": str(CLAIM_SECONDS)}
+    with registry(folder / "registry", **claims) as served, ExitStack() as stack:
+        services = [
+            stack.enter_context(_service(served, policy, folder / str(n), variables)) for n in range(number)
+        ]
         for one in services:
             one.begin()
         load, began = os.getloadavg()[0], time.monotonic()
@@ -118,20 +131,21 @@ def _kill_holder(services: list[Service], until: float) -> int:
         for one in services:
             if one.calls is not None:
                 one.process.kill()
+                one.process.wait()
                 return 1
         time.sleep(0.02)
     raise Failed("no service compiled")
 
 
 @contextmanager
-def _service(served: Registry, policy: str, place: Path) -> Iterator[Service]:
+def _service(served: Registry, policy: str, place: Path, more: Mapping[str, str]) -> Iterator[Service]:
     variables = served.builder | {
         "CACHESVC_MODE": "readwrite",
         "CACHESVC_WAIT": policy,
         "CACHESVC_DEADLINE": str(DEADLINE),
         "CACHESVC_PUBLISH_AFTER": str(PUBLISH_AFTER),
     }
-    env = Host(place).environment() | variables
+    env = Host(place).environment() | variables | dict(more)
     command = [sys.executable, "-m", "benchmarks.fleet.torch_service", "team/torch"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
