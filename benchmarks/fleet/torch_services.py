@@ -102,7 +102,11 @@ def run_services(
 
 
 def summary(calls: list[dict[str, Any]], killed: int) -> dict[str, Any]:
-    """Return what the services have in common. ``killed``: holders that were killed, which compiled too."""
+    """Return what the services have in common. ``killed``: holders that were killed, which compiled too.
+
+    ``compiled_call_s``: the call that compiled, with its wait; ``switch_*``: the calls that used what another
+    process compiled, with their waits.
+    """
     compiled = [one for one in calls if one["compilations"]]
     others = [one for one in calls if not one["compilations"]]
     return {
@@ -110,7 +114,7 @@ def summary(calls: list[dict[str, Any]], killed: int) -> dict[str, Any]:
         "compiled": len(compiled) + killed,
         "hits": sum(one["state"] == "hit" for one in others),
         "wrong": sum(one["wrong"] for one in calls),
-        "compile_s": round(max((one["switch"] for one in compiled), default=0.0), 2),
+        "compiled_call_s": round(max((one["switch"] for one in compiled), default=0.0), 2),
         "first_call_max_s": round(max((one["first_call"] for one in others), default=0.0), 2),
         "eager_calls": sum(one["served_eagerly"] for one in others),
         "eager_s": round(max((one["eager_seconds"] for one in others), default=0.0), 2),
