@@ -1,9 +1,9 @@
 """Serve calls of a compiled model with a real torch: ``python -m benchmarks.fleet.torch_service NAME``.
 
 The process attaches to NAME with the variables of its environment, imports torch and compiles a model. It
-writes ``ready`` and waits for a line; then it calls the model every 20 ms and compares each output with that
-of the model without a compile. After the first compile or restore, and ten calls more, it writes how the
-calls went as JSON, and lives on until stdin ends: a holder publishes when it is quiet.
+writes ``ready`` and waits for a line; then it calls the model ten times a second and compares each output
+with that of the model without a compile. After the first compile or restore, and ten calls more, it writes
+how the calls went as JSON, and lives on until stdin ends: a holder publishes when it is quiet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 CALLS_AFTER = 10
 """Calls after the first one that ran compiled."""
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.1
 """Seconds between two calls."""
 
 

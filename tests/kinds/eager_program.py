@@ -59,6 +59,8 @@ def on_a_thread(call, x):
     return results[0]
 
 
+CALLS = 300
+"""Calls of each form: more than Dynamo compiles a function anew, whose count they must leave alone."""
 net = Net()
 FORMS = {
     "function": (function, {}),
@@ -85,7 +87,7 @@ def check(name, original, options, thread):
     before = counters.counts["frames_traced"]
     wrong, error = 0, ""
     try:
-        for _ in range(3):
+        for _ in range(CALLS):
             output = on_a_thread(compiled, x) if thread else compiled(x)
             wrong += not torch.allclose(output, expected, atol=1e-5)
             if output.requires_grad:
@@ -101,17 +103,17 @@ def check(name, original, options, thread):
 
 
 kept = {name: check(name, form, dict(options), name == "dynamic") for name, (form, options) in FORMS.items()}
-eager = False
+eager, stats = False, torch._dynamo.utils.counters["stats"]
 for name, (compiled, x, expected, while_eager) in kept.items():
     if sys.argv[1:] and name not in sys.argv[1:]:
         print(json.dumps({"form": name, "eager": while_eager}), flush=True)
         continue
-    before = counters.counts["frames_traced"]
+    before, graphs = counters.counts["frames_traced"], stats["unique_graphs"]
     try:
         wrong, error = sum(not torch.allclose(compiled(x), expected, atol=1e-5) for _ in range(2)), ""
     except Exception as raised:  # noqa: BLE001 - as above
         wrong, error = 0, f"{type(raised).__name__}: {raised}"[:300]
-    after = {"wrong": wrong, "traced": counters.counts["frames_traced"] - before, "error": error}
+    after = {"wrong": wrong, "graphs": stats["unique_graphs"] - graphs, "error": error}
     print(json.dumps({"form": name, "eager": while_eager, "after": after}), flush=True)
 infos = getattr(getattr(torch._dynamo.convert_frame, "dynamo_tls", None), "traced_frame_infos", [])
 print(json.dumps({"not_eager": state.not_eager(), "listed": len(infos)}))

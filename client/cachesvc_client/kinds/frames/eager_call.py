@@ -14,19 +14,18 @@ from typing import Any
 from ...hooks import imports
 from .ambient import inductor_backend
 
-_PARAMETERS = ("compiler_fn", "one_graph", "export")
+_PARAMETERS = ("compiler_fn", "export", "compile_id")
 """The parameters of ``torch._dynamo.convert_frame._compile`` that are read here (torch 2.10 to 2.15)."""
 
 
 def is_of_inductor(call: imports.Call) -> bool:
     """Return whether a frame is compiled for Inductor, and not for an export or another backend. Raises what
     a torch raises whose names have moved."""
-    given = dict(zip(_names(call.original), call.args, strict=False)) | call.kwargs
-    compiler, _, export = (given[name] for name in _PARAMETERS)
+    compiler, export, _ = _arguments(call)
     return not export and inductor_backend(compiler) is not None
 
 
-def skip_once() -> Any:
+def skip_once(call: imports.Call) -> Any:
     """Return Dynamo's answer with which it runs this frame and those inside it as Python, this time.
 
     Raises what a torch raises whose names have moved; nothing is changed then.
@@ -36,14 +35,29 @@ def skip_once() -> Any:
     # Recursive: a function inside would be compiled as a graph of its own, which nobody else compiles.
     strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
     answer = ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False)
+    _take_back(_arguments(call)[2])
     _count_for_full_graph()
     _forget_trace()
     return answer
 
 
+def _arguments(call: imports.Call) -> list[Any]:
+    given = dict(zip(_names(call.original), call.args, strict=False)) | call.kwargs
+    return [given[name] for name in _PARAMETERS]
+
+
 @functools.lru_cache(maxsize=4)
 def _names(function: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
+
+
+def _take_back(compile_id: Any) -> None:
+    """Take back the number that Dynamo gave this compile. It compiles a function no more whose number has
+    reached ``accumulated_recompile_limit`` (256), and with ``fullgraph=True`` raises."""
+    from torch._dynamo.convert_frame import FRAME_COMPILE_COUNTER as NUMBERS
+
+    if NUMBERS[compile_id.frame_id] == compile_id.frame_compile_id + 1:
+        NUMBERS[compile_id.frame_id] -= 1
 
 
 def _count_for_full_graph() -> None:

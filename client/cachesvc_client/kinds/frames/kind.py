@@ -150,7 +150,7 @@ class FramesState(KindState):
             if not is_known(torch.__version__):
                 self._not_eager = f"not tested on torch {torch.__version__}"
             elif eager_call.is_of_inductor(call) and self._callbacks.runs_eagerly():
-                return eager_call.skip_once()
+                return eager_call.skip_once(call)
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ
             self._not_eager = f"{type(error).__name__}: {error}"[:200]
         return None
