@@ -163,8 +163,12 @@ def _merge(starts: Iterable[Start]) -> Iterator[Start]:
             continue
         before = equal.get((start.state, start.why))
         if before is not None:
-            sums = {"saved": before.saved + start.saved, "spent": before.spent + start.spent}
-            start = replace(start, times=before.times + start.times, **sums)
+            start = replace(
+                start,
+                times=before.times + start.times,
+                saved=before.saved + start.saved,
+                spent=before.spent + start.spent,
+            )
         equal[start.state, start.why] = start
     yield from equal.values()
     yield from again

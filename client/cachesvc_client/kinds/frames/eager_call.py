@@ -42,7 +42,7 @@ def skip_once(call: imports.Call) -> Any:
 
 
 def _arguments(call: imports.Call) -> list[Any]:
-    given = dict(zip(_names(call.original), call.args, strict=False)) | call.kwargs
+    given = {**dict(zip(_names(call.original), call.args, strict=False)), **call.kwargs}
     return [given[name] for name in _PARAMETERS]
 
 
