@@ -83,7 +83,7 @@ def frame(*arguments: Any) -> imports.Call:
 def test_a_torch_that_was_not_tested_compiles_and_says_why(
     monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="9.1.0"))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="9.1.0"))
     state = state_of(asked)
     assert state._frame(frame()) == "Dynamo's own"
     assert state.not_eager() == "not tested on torch 9.1.0" and not asked
@@ -92,7 +92,7 @@ def test_a_torch_that_was_not_tested_compiles_and_says_why(
 def test_a_torch_with_other_names_compiles_and_says_why(
     monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0"))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0"))
     state = state_of(asked)
     assert state._frame(frame()) == "Dynamo's own"
     assert "_TorchCompileInductorWrapper" in state.not_eager() and not asked
@@ -108,7 +108,7 @@ def test_a_torch_with_other_names_compiles_and_says_why(
 def test_an_answer_that_this_torch_lacks_breaks_no_call(
     monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0"))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0"))
     monkeypatch.setattr(eager_call, "is_of_inductor", lambda _: True)
     state = state_of(asked)
     assert state._frame(frame()) == "Dynamo's own"
