@@ -67,7 +67,7 @@ def run_services(
     folder: Path,
     *,
     kill_holder: bool = False,
-    timeout: float = 300.0,
+    timeout: float = 600.0,
     variables: Mapping[str, str] = NONE,
 ) -> dict[str, Any]:
     """Start ``number`` services at once under a policy of CACHESVC_WAIT; return the row of the table.
