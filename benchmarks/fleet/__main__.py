@@ -2,9 +2,10 @@
 
 Two columns: *embedded* (one registry over SQLite and a folder), *production* (three replicas over PostgreSQL,
 Redis and Ceph's S3, all started here on loopback). The starters run the client's own code in threads of a few
-processes; their compile is a sleep. Exit status 1 if a start ended later than its deadline, or more compiled
-than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients 50 --quick``: a
-look).
+processes; their compile is a sleep. A third part, *torch*, starts a few real processes with torch over an
+embedded registry, under CACHESVC_WAIT=wait and eager. Exit status 1 if a start ended later than its deadline,
+or more compiled than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients
+50 --quick``: a look).
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from cachesvc.cli.signals import interruptible
 
 from .replicas import CLAIM_SECONDS, replicas
 from .scenarios import SCENARIOS, Scenario, Size, run
+from .torch_services import run_services
 
 REPLICAS = 3
 """Replicas of the column production."""
+TORCH = (("wait", False), ("wait", True), ("eager", False), ("eager", True))
+"""Policies of the processes with torch, and whether the holder is killed."""
 QUICK = ("cold rollout", "holder killed", "warm rollout")
 """Scenarios of a quick look."""
 
@@ -40,6 +44,7 @@ def main() -> int:
         "hardware": hardware(),
         "load_before": round(os.getloadavg()[0], 1),
         "claim_seconds": CLAIM_SECONDS,
+        "torch": [],
         "columns": {},
     }
     if options.quick:
@@ -49,6 +54,12 @@ def main() -> int:
     names = options.scenarios or (QUICK if options.quick else [one.name for one in SCENARIOS])
     try:
         with interruptible():
+            for policy, kill_holder in TORCH if options.torch else ():
+                with tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder:
+                    row = run_services(options.torch, policy, Path(folder), kill_holder=kill_holder)
+                report["torch"].append(row)
+                print(f"torch      {json.dumps(row)}", flush=True)
+                _write(options.json, report)
             for name in options.columns:
                 rows = report["columns"][name] = []
                 with column(name) as where:
@@ -64,7 +75,11 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"written: {options.json}")
-    return int(any(missed(scenario, row) for scenario, row in _measured(report)))
+    broken = [line for scenario, row in _measured(report) for line in missed(scenario, row)]
+    broken += [line for row in report["torch"] for line in missed_with_torch(row)]
+    for line in broken:
+        print(f"missed: {line}", file=sys.stderr)
+    return int(bool(broken))
 
 
 def missed(scenario: Scenario, row: dict[str, Any]) -> list[str]:
@@ -82,6 +97,19 @@ def missed(scenario: Scenario, row: dict[str, Any]) -> list[str]:
     return broken
 
 
+def missed_with_torch(row: dict[str, Any]) -> list[str]:
+    """Return which promises a row of real processes breaks: how many compile, right outputs, no pause of the
+    calls that run eagerly."""
+    broken, most = [], 2 if row["holder_killed"] else 1
+    if row["compiled"] != most:
+        broken.append(f"torch, {row['policy']}: {row['compiled']} compiled, {most} expected")
+    if row["hits"] != row["services"] - most:
+        broken.append(f"torch, {row['policy']}: {row['hits']} hits")
+    if row["wrong"]:
+        broken.append(f"torch, {row['policy']}: {row['wrong']} wrong outputs")
+    return broken
+
+
 def _measured(report: dict[str, Any]) -> list[tuple[Scenario, dict[str, Any]]]:
     by_name = {scenario.name: scenario for scenario in SCENARIOS}
     return [(by_name[row["scenario"]], row) for rows in report["columns"].values() for row in rows]
@@ -93,13 +121,16 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--clients", type=int, default=1000, help="starters, at least 2; default: 1000")
     parser.add_argument("--quick", action="store_true", help="short compiles, small packs, three scenarios")
+    parser.add_argument("--torch", type=int, default=8, help="processes with torch; 0: none; default: 8")
     both = ("embedded", "production")
-    parser.add_argument("--columns", nargs="+", choices=both, default=both, help="default: both")
+    parser.add_argument("--columns", nargs="*", choices=both, default=both, help="default: both")
     parser.add_argument(
         "--scenarios", nargs="+", choices=[one.name for one in SCENARIOS], help="default: all"
     )
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "fleet.json")
     options = parser.parse_args()
+    if options.quick:
+        options.torch = 0
     if not 2 <= options.clients <= 20_000:
         parser.error("--clients: 2 to 20000")
     return options

@@ -38,7 +38,7 @@ class Replicas:
 
     def cpu_seconds(self) -> float:
         """Return the user and system time of all replicas, by proc(5)."""
-        return sum(_cpu_seconds(replica.pid) for replica in self.replicas)
+        return sum(cpu_seconds(replica.pid) for replica in self.replicas)
 
     def peak_mib(self) -> int:
         """Return the largest memory that one replica had, in MiB; one that was killed does not count."""
@@ -65,7 +65,8 @@ def replicas(column: Embedded | Production, folder: Path, number: int) -> Iterat
         yield Replicas((first, *others))
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the user and system time of a process, by proc(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -10,20 +10,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, clean_environment, running_process
 from benchmarks.load.filling import FINGERPRINT
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
+from cachesvc_client.wire.names import Lane, Name
+from cachesvc_client.wire.protocol import ResolvedRevision, ResolveRequest
 
 from .relay import Relay
-from .replicas import Replicas
+from .replicas import Replicas, cpu_seconds
 from .starter import Plan
 
 FAULTS = ("", "registry killed", "registry slow", "partition")
 """What happens to the registry in the middle of a scenario."""
+BOUND = 1.5
+"""How many times the compile and the bytes at the measured bandwidth a start may take."""
 SLOW_SECONDS = 0.25
 """Seconds that each piece takes in each direction, in the scenario of a slow registry."""
 
@@ -108,6 +114,53 @@ class Fleet:
         process.stdin.flush()
 
 
+class Work:
+    """The CPU time of a fleet and of its registry while it starts, sampled in this process."""
+
+    def __init__(self, served: Replicas, fleet: Fleet) -> None:
+        self._served, self._fleet = served, fleet
+        self._samples: list[tuple[float, float, float]] = []
+        self._over = threading.Event()
+
+    @contextmanager
+    def sampling(self) -> Iterator[Work]:
+        """Sample for the length of the block."""
+        self._began = time.monotonic()
+        self._sample()
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            thread.join()
+
+    def until(self, starts: Sequence[dict[str, Any]], since: float) -> dict[str, float]:
+        """Return what the starts cost from ``since`` seconds until the last of them had waited:
+        milliseconds of CPU for each start, of registry and starter, and the cores that both had."""
+        end = max(start["waited"] for start in starts)
+        (_, registry_0, fleet_0), (_, registry_1, fleet_1) = self._at(since), self._at(end)
+        registry, fleet = registry_1 - registry_0, fleet_1 - fleet_0
+        return {
+            "registry_ms": round(1000 * registry / len(starts), 2),
+            "starter_ms": round(1000 * fleet / len(starts), 2),
+            "cores": round((registry + fleet) / max(0.01, end - since), 2),
+        }
+
+    def _at(self, moment: float) -> tuple[float, float, float]:
+        return next((one for one in self._samples if one[0] >= moment), self._samples[-1])
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            self._sample()
+
+    def _sample(self) -> None:
+        pids = [process.pid for process in self._fleet.processes]
+        with suppress(OSError):  # a process has ended meanwhile
+            fleet = sum(map(cpu_seconds, pids))
+            self._samples.append((time.monotonic() - self._began, self._served.cpu_seconds(), fleet))
+
+
 def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[str, Any]:
     """Run a scenario over replicas of its own, and return its row of the table."""
     registry = served.first
@@ -135,6 +188,7 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             holder.go()
             holder.compiling.wait(size.deadline)
         before, began = served.cpu_seconds(), time.monotonic()
+        work = stack.enter_context(Work(served, fleets[0]).sampling())
         fleets[0].go()
         middle = 1.0 if scenario.warm else size.compile_seconds / 2
         with _meanwhile(middle, lambda: _fail(scenario, served, relay, fleets)):
@@ -147,8 +201,50 @@ def run(scenario: Scenario, size: Size, served: Replicas, folder: Path) -> dict[
             "seconds": round(seconds, 1),
             **summary(starts, compiles, size),
             "registry_cpu_s": round(cpu, 1),
+            **({} if scenario.fault else work.until(starts, 0.0 if scenario.warm else size.compile_seconds)),
             "registry_peak_MiB": served.peak_mib(),
+            **(
+                {}
+                if scenario.fault or scenario.kill_holder
+                else _bound(scenario.warm, plan, size, starts, stack)
+            ),
         }
+
+
+def _bound(
+    warm: bool, plan: Plan, size: Size, starts: Sequence[dict[str, Any]], stack: ExitStack
+) -> dict[str, Any]:
+    """Return what a start may take, by what its compile and its bytes take: ``bound_s``, and how many starts
+    took longer.
+
+    The bandwidth is measured by as many clients that only download, in as many processes, at once.
+    """
+    [start] = _published(plan)
+    link = replace(plan, link=start.pack_url, folder=f"{plan.folder}-bare")
+    bare = Fleet(link, size.processes, stack)
+    began = time.monotonic()
+    bare.go()
+    downloads = bare.starts()
+    rate = sum(one["bytes"] for one in downloads) / (time.monotonic() - began)
+    compiled = 0.0 if warm else size.compile_seconds
+    return {"MiB_per_s": round(rate / (1 << 20), 1), **within_bound(starts, compiled, rate)}
+
+
+def within_bound(
+    starts: Sequence[dict[str, Any]], compile_seconds: float, bytes_per_second: float
+) -> dict[str, Any]:
+    """Return ``BOUND`` times the seconds of one compile and of all bytes at the measured bandwidth, which the
+    starts share, and how many starts waited longer."""
+    total = sum(one["bytes"] for one in starts)
+    bound = BOUND * (compile_seconds + total / bytes_per_second)
+    return {"bound_s": round(bound, 1), "beyond_bound": sum(one["waited"] > bound for one in starts)}
+
+
+def _published(plan: Plan) -> Sequence[ResolvedRevision]:
+    name = Name.parse(plan.name)
+    with Remote(plan.urls[0], plan.token) as remote:
+        request = ResolveRequest(name.namespace, name.name, plan.fingerprint, lane=Lane(UNPROVEN_LANE))
+        return remote.resolve(request).revisions
 
 
 def summary(starts: Sequence[dict[str, Any]], compiles: int, size: Size) -> dict[str, Any]:

@@ -6,9 +6,11 @@ compile is a sleep, and the published pack holds random bytes.
 
 from __future__ import annotations
 
+import http.client
 import random
 import secrets
 import time
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +39,9 @@ from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 REPORT_SECONDS = 5.0
 """Seconds that a report may take, which comes after the start and delays nothing."""
+REPORT_AGAIN_SECONDS = 5.0
+"""Seconds after which a report is tried again: a process that is quiet (`hooks.activity.QUIET_SECONDS`) sends
+what it could not send at the first pause."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Plan:
     ``urls``: addresses of the registry; a starter uses one of them. ``clients``: how many starters.
     ``deadline`` and ``compile_seconds``: seconds. ``pack_bytes``: size of what a starter publishes.
     ``fingerprint``: the environment of all starters. ``folder``: where each starter has a node store of its
-    own.
+    own. ``link``: where a starter only downloads this, as fast as it can, and keeps nothing; empty: it
+    starts.
     """
 
     urls: tuple[str, ...]
@@ -60,6 +66,7 @@ class Plan:
     pack_bytes: int
     fingerprint: dict[str, Any]
     folder: str
+    link: str = ""
 
 
 @dataclass
@@ -136,6 +143,8 @@ class Starter:
 
     def run(self) -> Start:
         """Start, and return how it went. Raises nothing of a registry."""
+        if self._plan.link:
+            return self._download()
         start, begin = self._start, time.perf_counter()
         self._deadline.begin(begin)
         attempt = Attempt(self._restore)
@@ -152,6 +161,27 @@ class Starter:
         else:
             self._report()
         return start
+
+    def _download(self) -> Start:
+        """Download the pack and nothing else: what the network and the registry's machine allow."""
+        begin = time.perf_counter()
+        link = urllib.parse.urlsplit(urllib.parse.urljoin(self._url, self._plan.link))
+        connection = http.client.HTTPConnection(link.netloc, timeout=self._plan.deadline)
+        own = not urllib.parse.urlsplit(self._plan.link).netloc
+        headers = {"Authorization": f"Bearer {self._plan.token}"} if own else {}
+        try:
+            connection.request("GET", f"{link.path}?{link.query}".rstrip("?"), headers=headers)
+            answer = connection.getresponse()
+            while chunk := answer.read(1 << 16):
+                self._start.bytes += len(chunk)
+            if answer.status != 200:
+                self._start.errors.append(f"status {answer.status}")
+        except OSError as error:
+            self._start.errors.append(str(error))
+        finally:
+            connection.close()
+        self._start.waited = self._start.seconds = time.perf_counter() - begin
+        return self._start
 
     def _restore(self) -> None:
         """Do what a session does on its thread."""
@@ -200,11 +230,17 @@ class Starter:
             for staged in self._context.revisions
         )
         message = ReportRequest(secrets.token_hex(16), self._plan.fingerprint, rows)
-        try:
-            send(message, self._config, time.monotonic() + REPORT_SECONDS)
-            self._start.report = "counted"
-        except CacheSvcError as error:
-            self._start.report = error.code
+        for word in ("counted", "counted when it was quiet"):
+            begin = time.monotonic()
+            try:
+                send(message, self._config, begin + REPORT_SECONDS)
+                self._start.report = word
+                return
+            except CacheSvcError as error:
+                self._start.report = error.code
+                if not error.retry:
+                    return
+            time.sleep(REPORT_AGAIN_SECONDS)
 
 
 def as_json(start: Start) -> dict[str, Any]:

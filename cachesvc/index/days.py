@@ -32,6 +32,7 @@ class ColdStartOfDay:
     earlier: Earlier | None = None
     state: str = "miss"
     saved: float = 0.0
+    times: int = 1
 
 
 class Days:
@@ -49,7 +50,7 @@ class Days:
             if start.earlier is not None:
                 self._subtract(namespace, day, start.earlier)
         sums: dict[str, float] = {
-            **{state: sum(start.state == state for start in starts) for state in STATES},
+            **{state: sum(start.times for start in starts if start.state == state) for state in STATES},
             "saved": sum(start.saved for start in starts),
             "spent": sum(start.spent for start in starts),
         }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col
@@ -37,19 +37,34 @@ class RevisionNodes:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, report: NodeReport) -> None:
-        """Records a report. Beyond ``NODES`` a new node is left out: clients choose their digits."""
-        this = (col(RevisionNodeRow.revision) == report.revision, col(RevisionNodeRow.node) == report.node)
+    def add(self, reports: Sequence[NodeReport]) -> None:
+        """Records reports. Beyond ``NODES`` of a revision a new node is left out: clients choose their
+        digits."""
+        for revision in dict.fromkeys(report.revision for report in reports):
+            self._add(revision, [each for each in reports if each.revision == revision])
+
+    def _add(self, revision: Digest, reports: Sequence[NodeReport]) -> None:
+        """Records reports about one revision. A fleet that starts at once reports it from as many nodes: one
+        statement finds those that are known."""
+        of_revision = col(RevisionNodeRow.revision) == revision
         connection = self._session.connection()
-        query = sa.select(col(RevisionNodeRow.state), col(RevisionNodeRow.seen)).where(*this)
-        row: Any = connection.execute(query).first()
-        if row is not None:
-            if row.state != report.state or row.seen < report.now - SEEN_STEP_SECONDS:
+        query = sa.select(
+            col(RevisionNodeRow.node), col(RevisionNodeRow.state), col(RevisionNodeRow.seen)
+        ).where(of_revision, col(RevisionNodeRow.node).in_({report.node for report in reports}))
+        known: dict[str, tuple[str, int]] = {
+            row.node: (row.state, row.seen) for row in connection.execute(query)
+        }
+        changed = _changes(reports, known)
+        new = [report for node, report in changed.items() if node not in known]
+        for node, report in changed.items():
+            if node in known:
                 values = {"state": report.state, "seen": report.now, "token": report.token}
+                this = (of_revision, col(RevisionNodeRow.node) == node)
                 run_change(self._session, sa.update(RevisionNodeRow).where(*this).values(**values))
+        if not new:
             return
-        of_revision = sa.select(sa.func.count()).where(col(RevisionNodeRow.revision) == report.revision)
-        if (connection.execute(of_revision).scalar() or 0) < NODES:
+        count = connection.execute(sa.select(sa.func.count()).where(of_revision)).scalar() or 0
+        for report in new[: max(0, NODES - count)]:
             insert_unless_there(
                 self._session,
                 RevisionNodeRow,
@@ -92,3 +107,16 @@ class RevisionNodes:
     def forget(self, before: int) -> int:
         """Deletes the nodes that reported nothing since ``before``; returns how many."""
         return run_change(self._session, sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
+
+
+def _changes(reports: Sequence[NodeReport], known: Mapping[str, tuple[str, int]]) -> dict[str, NodeReport]:
+    """Returns the reports to be written, by node. ``known``: state and time of the nodes that are stored."""
+    changes: dict[str, NodeReport] = {}
+    for report in reports:
+        if (before := changes.get(report.node)) is not None:
+            state, seen = before.state, before.now
+        else:
+            state, seen = known.get(report.node, ("", 0))
+        if state != report.state or seen < report.now - SEEN_STEP_SECONDS:
+            changes[report.node] = report
+    return changes

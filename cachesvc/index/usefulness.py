@@ -85,7 +85,8 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The outcome of one start with one revision. ``earlier``: its last report, which is subtracted."""
+    """The outcome of a start with one revision, or of ``times`` starts, whose ``saved`` and ``spent`` are
+    sums. ``earlier``: the last report of a single start, which is subtracted."""
 
     revision: Digest
     environment: Digest
@@ -96,6 +97,7 @@ class Start:
     why: str
     now: int
     earlier: Earlier | None = None
+    times: int = 1
 
 
 class Usefulness:
@@ -131,8 +133,8 @@ class Usefulness:
         }
 
     def add(self, start: Start) -> None:
-        """Counts a start in the place of its earlier report, if it has one. A revision with the full number
-        of environments loses the one that was seen longest ago."""
+        """Counts starts, a single one in the place of its earlier report, if it has one. A revision with the
+        full number of environments loses the one that was seen longest ago."""
         self._make_room(start.revision, start.environment)
         table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
         connection = self._session.connection()
@@ -146,7 +148,7 @@ class Usefulness:
             first_seen=start.now,
             last_seen=start.now,
             why=start.why,
-            **{start.state: 1},
+            **{start.state: start.times},
         )
         statement = insert(table).values(row.model_dump())
         added = {name: table.c[name] + statement.excluded[name] for name in (*STATES, "saved", "spent")}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
@@ -40,12 +41,15 @@ RATE_SECONDS = 5
 RATE = 2000
 """Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet of 1,000 that starts
 at once."""
-MAX_REPORTS = 64
+MAX_REPORTS = 256
 """Reports that one transaction counts, at most: a writer that waits for it waits for about 0.1 s."""
 MAX_SPENT_SECONDS = 86_400.0
 """Seconds that one start spends on compiling, at most: of a report that states more, this is counted."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors by which people recognise an environment."""
+
+_USED = ("hit", "partial")
+"""States of a start that used the revision."""
 
 _log = logging.getLogger("cachesvc.reports")
 
@@ -130,25 +134,92 @@ def _count_each(
         else:
             rows += [(number, row) for row in each.request.revisions]
     earlier = [_earlier(each.request) for each in sent]
-    starts: list[tuple[Namespace, int, Start | ColdStartOfDay]] = []
-    # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
-    for number, row in sorted(rows, key=lambda one: one[1].revision):
-        token, request, subject = sent[number].token, sent[number].request, subjects[row.revision]
+    outcomes = []
+    for number, row in rows:
+        request, subject = sent[number].request, subjects[row.revision]
         where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
         start = _start(request, row, subject, where, earlier[number].get(row.revision), registry.now)
-        unit.usefulness.add(start)
-        starts.append((subject.namespace, number, start))
-        unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
-        host = InertHost(token.token, request.node)
-        now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where, request.why)
-        if changed:
-            moved.add(subject.namespace)
-        answer = answers[number]
-        if now_withheld and isinstance(answer, ReportAnswer):
-            answers[number] = replace(answer, quarantined=(*answer.quarantined, row.revision))
+        outcomes.append(_Outcome(number, row, subject, start))
+    # In one order, so that two transactions with the same revisions do not wait for each other in a circle.
+    outcomes.sort(key=lambda one: (one.start.revision, one.start.environment))
+    for _, group in groupby(outcomes, key=lambda one: (one.start.revision, one.start.environment)):
+        of_one_place = list(group)
+        for start in _merge([one.start for one in of_one_place]):
+            unit.usefulness.add(start)
+        _apply_outcomes(registry, unit, sent, of_one_place, answers, moved)
+    unit.nodes.add(
+        [
+            NodeReport(
+                one.row.revision, report.request.node, report.token.token, one.row.state, one.start.now
+            )
+            for one in sorted(outcomes, key=lambda one: one.number)
+            for report in [sent[one.number]]
+        ]
+    )
+    starts: list[tuple[Namespace, int, Start | ColdStartOfDay]] = [
+        (one.subject.namespace, one.number, one.start) for one in outcomes
+    ]
     for number, name in sorted(cold, key=lambda one: dataclasses.astuple(one[1])[:3]):
         starts.append((name.namespace, number, _count_cold(unit, sent[number].request, name, registry.now)))
     _count_by_day(unit, sent, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A row of the report with a ``number``, about the revision ``subject``."""
+
+    number: int
+    row: RevisionReport
+    subject: Reported
+    start: Start
+
+
+def _merge(starts: Iterable[Start]) -> Iterator[Start]:
+    """Yields starts of one revision and environment, those with equal outcomes as one. A start that was
+    reported before stays single, and comes in its order after the new ones."""
+    again = []
+    equal: dict[tuple[str, str], Start] = {}
+    for start in starts:
+        if start.earlier is not None:
+            again.append(start)
+            continue
+        before = equal.get((start.state, start.why))
+        if before is not None:
+            start = replace(
+                start,
+                times=before.times + start.times,
+                saved=before.saved + start.saved,
+                spent=before.spent + start.spent,
+            )
+        equal[start.state, start.why] = start
+    yield from equal.values()
+    yield from again
+
+
+def _apply_outcomes(
+    registry: Registry,
+    unit: Unit,
+    sent: Sequence[SentReport],
+    outcomes: Sequence[_Outcome],
+    answers: list[ReportAnswer | Exception],
+    moved: set[Namespace],
+) -> None:
+    """Lifts or sets the quarantine of one revision in one environment, report by report."""
+    used = False
+    for one in outcomes:
+        if used and one.row.state in _USED:
+            continue  # the start before it has lifted whatever there was
+        used = one.row.state in _USED
+        token, request = sent[one.number].token, sent[one.number].request
+        host, where = InertHost(token.token, request.node), one.start.environment
+        now_withheld, changed = _apply_outcome(
+            registry, unit, token, one.subject, host, one.row, where, request.why
+        )
+        if changed:
+            moved.add(one.subject.namespace)
+        answer = answers[one.number]
+        if now_withheld and isinstance(answer, ReportAnswer):
+            answers[one.number] = replace(answer, quarantined=(*answer.quarantined, one.row.revision))
 
 
 def _checked_names(unit: Unit, token: Token, cold: ColdStart) -> tuple[ColdName, ...]:
@@ -213,11 +284,17 @@ def _count_by_day(
     }
     for (namespace, where), (number, now) in sorted(places.items()):
         unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
-    by_request: dict[tuple[Namespace, int], list[Start | ColdStartOfDay]] = {}
-    for namespace, number, start in starts:
-        by_request.setdefault((namespace, number), []).append(start)
-    for (namespace, _), of_request in sorted(by_request.items(), key=lambda item: item[0]):
-        unit.days.add(namespace, of_request)
+    by_namespace: dict[Namespace, list[tuple[int, Start | ColdStartOfDay]]] = {}
+    for namespace, number, start in sorted(starts, key=lambda one: one[1]):
+        by_namespace.setdefault(namespace, []).append((number, start))
+    for namespace, of_namespace in sorted(by_namespace.items()):
+        new = [start for _, start in of_namespace if start.earlier is None]
+        if new:
+            unit.days.add(namespace, new)
+        # After the new ones, from which an earlier report of this batch is subtracted.
+        again = (one for one in of_namespace if one[1].earlier is not None)
+        for _, of_request in groupby(again, key=lambda one: one[0]):
+            unit.days.add(namespace, [start for _, start in of_request])
 
 
 def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:
@@ -306,7 +383,7 @@ def _apply_outcome(
 
     Returns (whether the revision is withheld from the environment now, whether that changed).
     """
-    if row.state in ("hit", "partial"):
+    if row.state in _USED:
         lifted = unit.usefulness.lift(row.revision, where)
         if lifted:
             _log.info("revision %s: used in environment %s, offered there again", row.revision, where)

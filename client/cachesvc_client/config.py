@@ -76,7 +76,8 @@ class Config:
     ``node_store``: the store that this node's agent fills, to read from; ``node_owner``: the user who may
     write there, beside this one and root; ``node_age``: seconds for which its lists are used without a
     question to the registry.
-    ``wait``: ``compile`` takes no claim, and waits for no other process that compiles.
+    ``wait``: ``compile`` takes no claim, and waits for no other process that compiles. ``eager`` runs calls
+    without a compile as long as another process compiles.
     """
 
     url: str | None = None

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.__main__ import missed
+from benchmarks.fleet.__main__ import missed, missed_with_torch
 from benchmarks.fleet.relay import Relay
-from benchmarks.fleet.scenarios import SCENARIOS, Scenario, Size, summary
+from benchmarks.fleet.scenarios import SCENARIOS, Scenario, Size, summary, within_bound
+from benchmarks.fleet.torch_services import summary as services_summary
 from benchmarks.hosts import ROOT
 from tests.services.process import free_port
 
@@ -107,3 +108,46 @@ def test_of_fifty_starters_one_compiles_and_two_if_the_first_is_killed(tmp_path:
 
 def test_each_scenario_has_a_name_of_its_own() -> None:
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+
+
+SERVICES: dict[str, Any] = {
+    "policy": "eager",
+    "holder_killed": False,
+    "services": 8,
+    "compiled": 1,
+    "hits": 7,
+    "wrong": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, ""),
+        ({"compiled": 2, "hits": 6}, "2 compiled, 1 expected"),
+        ({"compiled": 2, "hits": 6, "holder_killed": True}, ""),
+        ({"compiled": 0, "hits": 8}, "0 compiled"),
+        ({"hits": 6}, "6 hits"),
+        ({"wrong": 1}, "1 wrong outputs"),
+    ],
+)
+def test_a_broken_promise_of_real_processes_is_named(changes: dict[str, Any], word: str) -> None:
+    broken = missed_with_torch({**SERVICES, **changes})
+    assert word in broken[0] if word else broken == []
+
+
+def test_a_start_may_take_one_and_a_half_times_its_compile_and_its_bytes() -> None:
+    starts = [{"waited": 17.0, "bytes": 10}, {"waited": 19.0, "bytes": 10}]
+    assert within_bound(starts, 8.0, 5.0) == {"bound_s": 18.0, "beyond_bound": 1}
+
+
+def test_services_are_summed_up_with_those_that_were_killed() -> None:
+    common = {"wrong": 0, "eager_p50_ms": 1.0, "compiled_p50_ms": 0.5, "longest": 0.1, "bytes": 0}
+    holder = {**common, "compilations": 3, "state": "miss", "switch": 9.0, "first_call": 0.2}
+    other = {**common, "compilations": 0, "state": "hit", "switch": 1.5, "first_call": 0.1, "bytes": 7}
+    calls = [{**holder, "served_eagerly": 2, "eager_seconds": 0.1}]
+    calls += [{**other, "served_eagerly": number, "eager_seconds": 12.0} for number in (100, 200)]
+    row = services_summary(calls, killed=1)
+    assert (row["services"], row["compiled"], row["hits"], row["bytes"]) == (4, 2, 2, 14)
+    assert (row["compiled_call_s"], row["switch_max_s"], row["eager_calls"]) == (9.0, 1.5, 300)
+    assert (row["first_call_max_s"], row["eager_s"], row["eager_p50_ms"]) == (0.1, 12.0, 1.0)

@@ -267,6 +267,69 @@ def test_services_go_on_waiting_through_an_outage_of_seconds(served: Served, tmp
         assert (answer["holds"], answer["installed"]) == (False, [published["revision"]])
 
 
+def calls_until_compiled(service: Service, seconds: float) -> int:
+    """Call as a service does until a call may compile. Return how many calls ran eagerly; none waits."""
+    until = time.monotonic() + seconds
+    number = 0
+    while (answer := service.does("call"))["eager"]:
+        assert answer["seconds"] < 1 and answer["ready"], answer
+        assert time.monotonic() < until
+        number += 1
+        time.sleep(0.1)
+    return number
+
+
+def test_calls_run_eagerly_until_the_publication_is_installed(fleet: Fleet) -> None:
+    first, second = fleet.start(2, deadline=2, CACHESVC_WAIT="eager")
+    calls_until_compiled(first, 20)
+    assert first.does("compile")["holds"]
+    assert second.does("call")["eager"]
+    time.sleep(1.5 * CLAIM_SECONDS)  # longer than the deadline: no call waits
+    assert second.does("call")["eager"], "the other process still compiles"
+    published = first.does("publish")
+    assert calls_until_compiled(second, 20) < 100
+    answer = second.does("compile")
+    assert (answer["holds"], answer["installed"]) == (False, [published["revision"]])
+    assert answer["waited"] < 1, answer
+    assert not second.does("call")["eager"], "it compiles from now on what else it needs"
+
+
+def test_a_process_whose_calls_run_eagerly_compiles_when_the_holder_is_killed(fleet: Fleet) -> None:
+    first, second = fleet.start(2, deadline=2, CACHESVC_WAIT="eager")
+    calls_until_compiled(first, 20)
+    assert first.does("compile")["holds"]
+    assert second.does("call")["eager"]
+    first.process.send_signal(signal.SIGKILL)
+    calls_until_compiled(second, CLAIM_SECONDS + 30)
+    assert second.does("compile")["holds"]
+
+
+def test_a_compile_that_was_not_asked_for_before_it_waits_and_says_so(fleet: Fleet) -> None:
+    """A torch without the hook, or a kernel that the program launches itself: as without eager."""
+    [first] = fleet.start(1)
+    assert first.does("compile")["holds"]
+    [second] = fleet.start(1, deadline=3, CACHESVC_WAIT="eager", CACHESVC_LOG="info")
+    answer = second.does("compile")
+    assert (answer["holds"], answer["installed"]) == (False, []) and 2 < answer["waited"] < 3.8
+    assert not second.does("call")["eager"]
+    second.say("end")
+    assert (
+        "waits, as without CACHESVC_WAIT=eager: Dynamo was not asked before it"
+        in second.process.stderr.read()
+    )
+
+
+def test_calls_compile_soon_when_the_registry_ends(tmp_path: Path) -> None:
+    with registry(tmp_path / "registry") as served, Fleet(served, tmp_path) as fleet:
+        first, second = fleet.start(2, deadline=20, CACHESVC_WAIT="eager")
+        calls_until_compiled(first, 20)
+        assert first.does("compile")["holds"]
+        assert second.does("call")["eager"]
+        served.process.send_signal(signal.SIGKILL)
+        calls_until_compiled(second, 20)
+        assert not second.does("compile")["holds"]
+
+
 @pytest.mark.services
 def test_redis_that_ends_meanwhile_costs_a_second(tmp_path: Path) -> None:
     port, stack = free_port(), ExitStack()

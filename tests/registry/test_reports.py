@@ -4,12 +4,16 @@ use a real server process."""
 from __future__ import annotations
 
 import json
+import random
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from registry_inside import ROOT, Clock, Inside, inside
@@ -23,7 +27,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.partitions import environment, partition
-from cachesvc_client.wire.reports import KindWork, ReportRequest, RevisionReport
+from cachesvc_client.wire.reports import EarlierReport, KindWork, ReportRequest, RevisionReport
 
 ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}
 """Another environment that the entry fits too."""
@@ -373,6 +377,76 @@ def test_reports_that_arrive_together_are_counted_in_one_transaction_and_refused
         session = unit.usefulness._session
         rows = session.connection().exec_driver_sql("SELECT revision, hit FROM usefulness")
         assert dict(map(tuple, rows)) == {one.revision: 1, two.revision: 2}
+
+
+TABLES = ("usefulness", "inert_hosts", "revision_nodes", "daily_starts", "environments")
+
+
+def counted(reg: Inside) -> dict[str, list[tuple[object, ...]]]:
+    with reg.registry.index.read() as unit:
+        connection = unit.usefulness._session.connection()
+        return {
+            name: sorted(map(tuple, connection.exec_driver_sql(f"SELECT * FROM {name}")), key=repr)
+            for name in TABLES
+        }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reports_that_arrive_together_count_as_those_that_arrive_one_by_one(
+    tmp_path: Path, seed: int
+) -> None:
+    """Equal starts of a batch are one statement, which must not change what is stored: counts, sums, nodes,
+    hosts, days, and what is withheld."""
+    chance, key = random.Random(seed), SigningKey.generate()
+    publications = [make(key, name=name, content=name.encode()) for name in ("one", "two")]
+    sent: list[reports.SentReport] = []
+    first: list[ReportRequest] = []
+    for number in range(60):
+        publication = chance.choice(publications)
+        state = chance.choice(["hit", "hit", "hit", "inert", "partial", "miss"])
+        host = chance.randrange(8)
+        fingerprint = chance.choice([FINGERPRINT, FINGERPRINT, ELSEWHERE])
+        each = request(publication.revision, state, host=host, fingerprint=fingerprint)
+        if first and chance.random() < 0.3:  # the second report of a start that was reported before
+            before = first.pop(chance.randrange(len(first)))
+            rows = (replace(each.revisions[0], revision=before.revisions[0].revision),)
+            earlier = EarlierReport(before.revisions, before.kinds)
+            each = replace(before, revisions=rows, replaces=earlier)
+        else:
+            first.append(each)
+        sent.append(reports.SentReport(token(f"t-{number % 3}"), each))
+    stored, answers = [], []
+    for most in (1, 7, 60):
+        (folder := tmp_path / str(most)).mkdir()
+        with inside(folder, key, Clock()) as reg:
+            for publication in publications:
+                reg.publish(publication)
+            parts = [sent[at : at + most] for at in range(0, len(sent), most)]
+            answers.append([one for part in parts for one in reports.report_each(reg.registry, part)])
+            stored.append(counted(reg))
+    assert stored[0]["usefulness"] and stored[0]["revision_nodes"] and stored[0]["daily_starts"]
+    for one, name in product(stored[1:], ("usefulness", "inert_hosts", "revision_nodes", "daily_starts")):
+        assert one[name] == stored[0][name], name
+    assert [list(map(repr, one)) for one in answers[1:]] == [list(map(repr, answers[0]))] * 2
+
+
+def test_a_fleet_of_equal_starts_costs_a_few_statements_and_one_for_each_node(reg: Inside) -> None:
+    """It was seven statements for each start: 3.5 ms of CPU, and nine of ten reports of a fleet of 1,000 got
+    no answer in time."""
+    publication = make(reg.key)
+    reg.publish(publication)
+    sent = [
+        reports.SentReport(token("t"), request(publication.revision, "hit", host=number))
+        for number in range(200)
+    ]
+    statements: list[str] = []
+    engine = reg.registry.index._writing
+    sa.event.listen(engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    reports.report_each(reg.registry, sent)
+    assert len(statements) < 25, statements
+    with reg.registry.index.read() as unit:
+        [(use,)] = [unit.usefulness.of([publication.revision])[publication.revision]]
+    assert use.hit == 200 and len(counted(reg)["revision_nodes"]) == 200
 
 
 def test_a_report_that_breaks_the_transaction_of_others_fails_alone(

@@ -73,8 +73,9 @@ _OF_OTHERS = re.compile(
 (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables)."""
 
 Mode = Literal["read", "readwrite", "off"]
-WaitPolicy = Literal["wait", "compile"]
-"""What a process that may publish does while another one compiles the same: it waits, or it compiles too."""
+WaitPolicy = Literal["wait", "compile", "eager"]
+"""What a process that may publish does while another one compiles the same: it waits, it compiles too, or it
+runs its calls without a compile."""
 
 EXPERIMENTS = ("flashinfer",)
 """The kinds that are off unless `CACHESVC_EXPERIMENTAL` names them."""
@@ -102,9 +103,14 @@ def parse_mode(text: str) -> Mode:
 def parse_wait(text: str) -> WaitPolicy:
     """Return the policy that a text names. Raises ``ValueError`` with what is allowed."""
     value = text.strip()
-    if value not in ("wait", "compile"):
-        raise ValueError("allowed: wait, compile")
+    if value not in ("wait", "compile", "eager"):
+        raise ValueError("allowed: wait, compile, eager")
     return cast(WaitPolicy, value)
+
+
+def is_eager_policy() -> bool:
+    """Return whether CACHESVC_WAIT asks for calls without a compile while another process compiles."""
+    return os.environ.get("CACHESVC_WAIT", "").strip() == "eager"
 
 
 def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:

@@ -61,6 +61,9 @@ class ProcessCallbacks(NamedTuple):
     joined: Callable[[int, int, Sequence[str]], None] = lambda *_: None
     """Note that this process is a rank of an engine, all of whose ranks are on this node: takes the rank, the
     number of ranks, and texts that are the same for these ranks and differ from other engines."""
+    runs_eagerly: Callable[[], bool] = lambda: False
+    """Wait for the restore; return whether calls run without a compile for now, because another process
+    compiles what was not there. Does not raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
@@ -167,6 +170,11 @@ class KindState:
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why something was compiled here although revisions were restored, in words for the user."""
         return ()
+
+    def not_eager(self) -> str:
+        """Return why this process cannot run a call without a compile, where this kind would have to;
+        empty: it can, or another kind decides."""
+        return ""
 
     def recompile(self, why: str) -> None:
         """Make every compiled function of this process compile again at its next call, because restored code

@@ -30,6 +30,11 @@ class Deadline:
         process becomes a rank of a job."""
         self._began: float | None = None
 
+    @property
+    def began(self) -> bool:
+        """Return whether a compile waits, or has waited."""
+        return self._began is not None
+
     def begin(self, now: float) -> None:
         """Start the deadline for a compile that waits from ``now`` on (``time.perf_counter``)."""
         self._began = now

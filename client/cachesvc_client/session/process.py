@@ -48,6 +48,7 @@ class Process(ProcessOutput):
         comparison: Callable[[str, str], Comparison | None] = lambda *_: None,
         restored: Callable[[], object] = lambda: None,
         missed: Callable[[str], bool] = lambda _: False,
+        runs_eagerly: Callable[[], bool] = lambda: False,
     ) -> None:
         """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
         after `disarm`.
@@ -55,8 +56,8 @@ class Process(ProcessOutput):
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
         each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
-        ``traces``, ``comparison``, ``restored`` and ``missed``: as `ProcessCallbacks` has them. A
-        ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
+        ``traces``, ``comparison``, ``restored``, ``missed`` and ``runs_eagerly``: as `ProcessCallbacks` has
+        them. A ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -75,6 +76,7 @@ class Process(ProcessOutput):
             restored,
             missed,
             _join_ranks,
+            runs_eagerly,
             self.registered_functions,
         )
         for state in self.kinds.values():

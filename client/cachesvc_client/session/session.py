@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..restore.plan import NameRequest
     from ..wire.names import Name
     from ..wire.reports import ColdStart
+    from .eager_calls import EagerCalls
     from .process import Process
 
 _log = logging.getLogger("cachesvc")
@@ -85,6 +86,10 @@ class Session:
         self._restore_attempt = Attempt(functools.partial(self._run, self._restore))
         self._claim_attempt: Attempt | None = None
         """The second attempt, for the names that the first one missed."""
+        self._eager: EagerCalls | None = None
+        """The calls that run without a compile; ``None`` where none was to."""
+        self._wait_began: float | None = None
+        """When a call began to wait for the restore (``time.perf_counter``) that was not over in time."""
 
     def __repr__(self) -> str:
         return f"<cachesvc session {self.label}: {self.status}>"
@@ -122,7 +127,9 @@ class Session:
         """
         self._deadline.awaited.set()
         self.ensure_running()
-        over = self._attempt.wait(timeout)
+        # Where calls run eagerly, nobody waits for what another process compiles.
+        attempt = self._attempt if self._eager is None else self._restore_attempt
+        over = attempt.wait(timeout)
         if over:
             self.raise_if_strict()
         return over
@@ -148,7 +155,9 @@ class Session:
         self._begin_claim()
 
     def wait_for_compile(self, begin: float) -> None:
-        """Wait for the restore, at most the deadline, which counts from ``begin``."""
+        """Wait for the restore, at most the deadline, which counts from ``begin``, or from when a call began
+        to wait for it."""
+        begin = begin if self._wait_began is None else min(begin, self._wait_began)
 
         def over() -> bool:
             return self._attempt.wait(self.seconds_left(begin))
@@ -158,6 +167,48 @@ class Session:
             text = "%s: not restored after %.1f s, this process compiles"
             logger.write(logging.WARNING, text, self.label, self._deadline.seconds or 0.0)
         self.waited = True
+
+    def runs_eagerly(self) -> bool:
+        """Wait for the restore, at most the deadline; return whether calls run without a compile for now.
+
+        They do from a restore that missed until the revision is installed, or nobody else compiles. The ranks
+        of a job wait instead: they hit together. Raises nothing.
+        """
+        if self.waited or (self._eager is not None and self._eager.over):
+            return False
+        self.ensure_running()
+        if self._eager is None and not self._begin_eagerly():
+            return False
+        eager, claim = self._eager, self._claim_attempt
+        if eager is None or claim is None or claim.over:
+            self._end_eagerly()
+            return False
+        eager.count()
+        return True
+
+    def _begin_eagerly(self) -> bool:
+        """Wait for the restore; return whether it missed something that another process may compile."""
+        from ..ranks.job import this_job
+        from .eager_calls import EagerCalls
+
+        begin = time.perf_counter()
+        self._deadline.awaited.set()
+        over = self._restore_attempt.wait(self.seconds_left(begin))
+        self._process.seconds["wait"] += time.perf_counter() - begin
+        if not over:
+            self._wait_began = begin
+        if not over or self.config is None or self.config.wait != "eager" or this_job() is not None:
+            return False
+        with self._process.lock:
+            self._eager = self._eager or EagerCalls(self.label)
+        self._begin_claim()
+        return True
+
+    def _end_eagerly(self) -> None:
+        if self._eager is not None and not self._eager.over:
+            self._eager.end(restored=self.has_revisions)
+            if self._eager.calls:
+                self._process.seconds["eager"] = self._eager.seconds
 
     def seconds_left(self, begin: float) -> float:
         """Return what is left of a deadline that began at ``begin``, once the configuration was read."""
@@ -296,6 +347,10 @@ class Session:
             if self._claim_attempt is not None or not missed or not self.ready or self.right is None:
                 return False
             self.error = None
+            if self.config is not None and self.config.wait == "eager" and self._eager is None:
+                from .eager_calls import explain_wait
+
+                explain_wait(self.label, (state.not_eager() for state in self._process.kinds.values()))
             self._claim_attempt = Attempt(functools.partial(self._run, self._restore_or_claim))
             self._claim_attempt.start()
         return True
@@ -407,7 +462,11 @@ class Session:
         """Return the seconds that this session may still wait for another process that compiles."""
         from ..ranks.job import this_job
 
-        return 0.0 if self.waited else self._deadline.for_claim(alone=this_job() is None)
+        if self.waited:
+            return 0.0
+        if self._eager is not None and not self._deadline.began:
+            return self._eager.patience
+        return self._deadline.for_claim(alone=this_job() is None)
 
     def _accept_kernels(self) -> None:
         """Allow the compilers to use what was installed, and log what was restored and what was wrong."""

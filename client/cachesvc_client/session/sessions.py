@@ -104,6 +104,7 @@ class Sessions:
                     self._comparison,
                     self.wait_for_start,
                     self._bring,
+                    self.runs_eagerly,
                 )
 
     def disarm(self) -> None:
@@ -139,6 +140,12 @@ class Sessions:
             session.ensure_running()
         over = [session.wait(session.seconds_left(begin)) for session in self.sessions]
         return all(over)
+
+    def runs_eagerly(self) -> bool:
+        """Wait for the restore of each session; return whether calls run without a compile for now, because
+        another process compiles what a session missed. Does not raise."""
+        each = [session.runs_eagerly() for session in self.sessions if not session.waited]
+        return any(each)
 
     def _bring(self, key: str) -> bool:
         """Bring what holds a key that a compiler did not find, where a session restored a part of its

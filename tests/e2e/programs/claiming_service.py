@@ -1,8 +1,8 @@
 """Run a service up to its first compile, without torch: attach to NAME, then read one command a line.
 
-``compile``: do what precedes a compile. ``attach``: attach to NAME again. ``publish``: publish a file as if
-this process had compiled it. ``fork``: start a child that ends. ``end``: end. The service answers each
-command with a line of JSON."""
+``compile``: do what precedes a compile. ``call``: do what precedes a call of a compiled function. ``attach``:
+attach to NAME again. ``publish``: publish a file as if this process had compiled it. ``fork``: start a child
+that ends. ``end``: end. The service answers each command with a line of JSON."""
 
 import json
 import os
@@ -46,6 +46,12 @@ def compiling():
     }
 
 
+def calling():
+    begin = time.monotonic()
+    eager = attached().runs_eagerly()
+    return {"eager": eager, "seconds": time.monotonic() - begin, "ready": session.wait(0)}
+
+
 def publishing():
     config = with_lane(Config.read())
     draft = Draft(
@@ -79,7 +85,7 @@ def attaching():
     return {"new": again is not session}
 
 
-WORDS = {"attach": attaching, "compile": compiling, "publish": publishing, "fork": forking}
+WORDS = {"attach": attaching, "call": calling, "compile": compiling, "publish": publishing, "fork": forking}
 print(json.dumps({"pid": os.getpid(), "status": session.status}), flush=True)
 for line in sys.stdin:
     if line.strip() == "end":

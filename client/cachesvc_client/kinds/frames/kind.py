@@ -15,7 +15,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...environment.variables import is_eager_policy
 from ...hooks import counters, imports
+from ...hooks.table import Hook
 from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
 from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD
 from .rules import RULES
@@ -39,11 +41,13 @@ class FramesState(KindState):
         self._callbacks: ProcessCallbacks | None = None
         self._written: set[str] = set()
         """Names of the files that this process recorded."""
+        self._not_eager = ""
+        """Why no call can run without a compile."""
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place with which Dynamo asks for a frame, and those that spare work."""
         self._callbacks = callbacks
-        FRAME.install(self._frame)
+        FRAME.install(self._frame, on_missing=self._note_missing)
         for hook, name in (
             (CONFIG, "compiler_config"),
             (BACKEND, "compiler_function"),
@@ -118,8 +122,17 @@ class FramesState(KindState):
         if self._recorder is not None:
             yield from (f"{name}: {why}" for name, why in self._recorder.refused.items())
 
+    def not_eager(self) -> str:
+        """Return why no call of this process can run without a compile."""
+        return self._not_eager
+
+    def _note_missing(self, hook: Hook) -> None:
+        self._not_eager = f"this torch has no {hook.name}"
+
     def _frame(self, call: imports.Call) -> Any:
         """Run in the place of Dynamo's compile of one frame."""
+        if (skipped := self._run_eagerly(call)) is not None:
+            return skipped
         if self._recorder is not None or self._giver is not None:
             answer = self._answer(call)
             if answer is not None:
@@ -128,6 +141,24 @@ class FramesState(KindState):
                 return answer
         counters.counts["frames_traced"] += 1
         return call()
+
+    def _run_eagerly(self, call: imports.Call) -> Any:
+        """Return the answer that runs this call as Python, while another process compiles; else ``None``.
+        Never raises."""
+        if self._callbacks is None or self._recorder is not None or self._not_eager or not is_eager_policy():
+            return None
+        try:
+            import torch
+
+            from . import eager_call
+
+            if not is_known(torch.__version__):
+                self._not_eager = f"not tested on torch {torch.__version__}"
+            elif eager_call.is_of_inductor(call) and self._callbacks.runs_eagerly():
+                return eager_call.skip_once(call)
+        except Exception as error:  # noqa: BLE001 - a torch whose internals differ
+            self._not_eager = f"{type(error).__name__}: {error}"[:200]
+        return None
 
     def _spare(self, name: str, call: imports.Call) -> Any:
         """Run a function of PyTorch without what only a compile needs, if frames may be given."""

@@ -7,8 +7,8 @@ from ...hooks.table import Hook
 FRAME = Hook(
     "torch._dynamo.convert_frame",
     "_compile",
-    "gives recorded frames to Dynamo, which then does not trace",
-    "every start traces",
+    "gives recorded frames to Dynamo, which then does not trace; `CACHESVC_WAIT=eager` skips frames there",
+    "every start traces, and `CACHESVC_WAIT=eager` waits",
     role="speed",
 )
 _NO_FRAMES = "an entry holds no frames, so its services trace"
