@@ -145,7 +145,7 @@ def main() -> int:
     """Run all cases. Return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build")))
-    parser.add_argument("--search-seconds", type=int, default=40, help="the longest search of a kernel")
+    parser.add_argument("--search-seconds", type=int, default=150, help="the longest search of a kernel")
     parser.add_argument("--effort", default="quick", help="Helion's effort")
     parser.add_argument(
         "--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn"
@@ -157,6 +157,7 @@ def main() -> int:
         "HELION_AUTOTUNE_EFFORT": options.effort,
         "HELION_AUTOTUNER": options.algorithm,
         "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
+        "CACHESVC_EXPERIMENTAL": "helion",
         **({} if on else PALLAS),
     }
     with TemporaryDirectory(prefix="cachesvc-helion-") as folder:

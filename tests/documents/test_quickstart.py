@@ -104,7 +104,7 @@ def test_the_quick_start_hits_as_it_is_typed_and_a_leaked_key_is_refused(tmp_pat
     revoked, refused = re.findall(r"^(refused .*|cachesvc: .*(?:\n.*)*)", expected, flags=re.MULTILINE)
     assert _without_keys(revoked) in _without_keys(printed), printed
     # Within 5 s of its last answer the registry still offers the revision, and the node refuses it by itself.
-    by_node = r"compiles: \S+ signed by key [0-9a-f]+, which \S+ revoked on \S+ leaked in a CI log"
+    by_node = r"compiles: \S+ signed by key \S+ \([0-9a-f]+\), which \S+ revoked on \S+ leaked in a CI log"
     by_registry = anonymous(" ".join(refused.split())) in anonymous(printed)
     assert by_registry or re.search(by_node, printed), printed
 

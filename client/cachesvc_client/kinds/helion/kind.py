@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...environment.variables import is_experiment_on
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
@@ -78,7 +79,10 @@ class HelionState(KindState):
         return self._loaded
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place; they wait for the imports of Helion's modules."""
+        """Put the hooks in place where the kind is switched on; they wait for the imports of Helion's
+        modules."""
+        if not is_experiment_on(RULES.name):
+            return
 
         def begin(call: imports.Call) -> Any:
             callbacks.before_compile()
