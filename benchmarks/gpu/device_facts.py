@@ -1,13 +1,13 @@
 """What the keys of compiled code take from a GPU: on the GPU, and on a machine without one.
 
-    python benchmarks/gpu/device_facts.py --out DIR                       on the GPU
-    python benchmarks/gpu/device_facts.py --out DIR --device FILE         without it, FILE being DIR/description.json
-    python benchmarks/gpu/device_facts.py --compare DIR DIR               keys of both, as a table
+    python benchmarks/gpu/device_facts.py --out DIR                    on the GPU
+    python benchmarks/gpu/device_facts.py --out DIR --device FILE      without it: FILE is description.json
+    python benchmarks/gpu/device_facts.py --compare DIR DIR            keys of both, as a table
 
-Writes ``description.json`` (on the GPU) and ``facts.json``: versions and digests that are in every key, and for
-each row of `gpuless_models` the keys of AOTAutograd and of FX with what they are made of, Triton's keys with
-the digests of the kernels, and the choices that were tuned. Needs torch 2.11 for CUDA with its Triton, and this
-tree; cachesvc's hooks are not in place, so the keys are PyTorch's own. Each row is a process of its own.
+Writes ``description.json`` (on the GPU) and ``facts.json``: versions and digests that are in every key, and
+for each row of `gpuless_models` the keys of AOTAutograd and of FX with what they are made of, Triton's keys
+with the digests of the kernels, and the choices that were tuned. Needs torch 2.11 for CUDA with its Triton,
+and this tree; cachesvc's hooks are not in place, so the keys are PyTorch's own. Each row has its own process.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def machine_facts(device: Path | None) -> dict[str, Any]:
 
 
 def attention_choices() -> dict[str, int]:
-    """Return which of its kernels PyTorch's attention takes on this GPU (``torch.nn.attention.SDPBackend``), by
-    dtype, size of a head, length, and whether it is causal or has a mask."""
+    """Return which of its kernels PyTorch's attention takes on this GPU (a number of ``SDPBackend``), by dtype,
+    size of a head, length, and whether it is causal or has a mask."""
     import torch
 
     answers = {}
@@ -174,7 +174,7 @@ def measure_row(name: str, device: Path | None) -> dict[str, Any]:
         answer["seconds"] = round(time.monotonic() - begin, 2)
         counters = torch._dynamo.utils.counters
         answer["counters"] = {group: dict(values) for group, values in counters.items() if values}
-        answer["untimed"] = sorted(replacement.untimed) if replacement else []
+        answer["untimed"] = sorted(replacement.decisions.untimed) if replacement else []
         return {**answer, **keys, "files": list_files(Path(folder))}
 
 
@@ -221,12 +221,10 @@ def watch_keys() -> dict[str, list[Any]]:
 
 def call_row(name: str, replacement: Any) -> list[str]:
     """Build and call a row's model. Return shapes and sums of its outputs."""
-    import torch
-    from gpuless_models import ROWS
-
     import gpuless_models
+    import torch
 
-    factory, how, grad = ROWS[name]
+    factory, how, grad = gpuless_models.ROWS[name]
     torch.manual_seed(0)
     module, inputs = getattr(gpuless_models, factory)()
     module.eval()

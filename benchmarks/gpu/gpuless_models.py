@@ -1,11 +1,12 @@
 """Models that both a machine without a GPU and one with it compile; factories for ``warm`` too.
 
-Each is small, and has what a kind of model has: matrix products, reductions that loop, convolutions, attention
-in plain operations and PyTorch's own, a library's BERT, and a Llama's layers. Imports torch only.
+Each is small, and has what a kind of model has: matrix products, reductions that loop, convolutions,
+attention in plain operations and PyTorch's own, a library's BERT, and a Llama's layers. Imports torch only.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ class Convolutions(nn.Module):
         super().__init__()
         widths = (3, 32, 64, 64)
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
         self.layers, self.head = nn.Sequential(*layers, nn.MaxPool2d(2)), nn.Linear(64, 10)
 
