@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
 
-ROW_SECONDS = 120
+ROW_SECONDS = 200
 """Seconds after which a row is given up."""
 
 
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", type=Path, help="the description of the absent GPU")
     parser.add_argument("--rows", default="")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at once")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--compare", type=Path, nargs=2)
     options = parser.parse_args()
@@ -63,25 +66,29 @@ def main() -> int:
 
 
 def measure_rows(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure each row in a process with empty folders."""
+    """Measure each row in a process with empty folders, several at once."""
     from gpuless_models import ROWS
 
-    rows = {}
-    for name in options.rows.split(",") if options.rows else ROWS:
-        command = [sys.executable, __file__, "--row", name]
-        command += ["--device", str(options.device)] if options.device else []
-        begin = time.monotonic()
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=ROW_SECONDS, check=False)
-            rows[name] = json.loads(done.stdout.splitlines()[-1])
-        except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
-            text = done.stderr[-2000:] if not isinstance(error, subprocess.TimeoutExpired) else ""
-            rows[name] = {"error": f"{type(error).__name__}: the process ended", "trace": text}
-        row = rows[name]
-        keys = [item["key"][:12] for item in row.get("fx", [])]
-        seconds = round(time.monotonic() - begin, 1)
-        print(name, f"{seconds} s", keys, row.get("error", ""), flush=True)
-    return rows
+    names = options.rows.split(",") if options.rows else list(ROWS)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = pool.map(functools.partial(start_row, options.device), names)
+        return dict(zip(names, rows, strict=True))
+
+
+def start_row(device: Path | None, name: str) -> dict[str, Any]:
+    """Measure a row in a process of its own, and print its keys."""
+    command = [sys.executable, __file__, "--row", name, *(["--device", str(device)] if device else [])]
+    begin, errors = time.monotonic(), ""
+    row: dict[str, Any]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ROW_SECONDS, check=False)
+        errors = done.stderr[-2000:]
+        row = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
+        row = {"error": f"{type(error).__name__}: the process ended", "trace": errors}
+    keys = [item["key"][:12] for item in row.get("fx", [])]
+    print(name, f"{time.monotonic() - begin:.1f} s", keys, row.get("error", "")[:300], flush=True)
+    return row
 
 
 def machine_facts(device: Path | None) -> dict[str, Any]:
@@ -128,7 +135,7 @@ def machine_facts(device: Path | None) -> dict[str, Any]:
 
 
 def attention_choices() -> dict[str, int]:
-    """Return which of its kernels PyTorch's attention takes on this GPU (a number of ``SDPBackend``), by dtype,
+    """Return which of its kernels PyTorch's attention takes here (a number of ``SDPBackend``), by dtype,
     size of a head, length, and whether it is causal or has a mask."""
     import torch
 

@@ -183,11 +183,29 @@ def graph_break() -> tuple[nn.Module, Inputs]:
     return Broken(), {"x": torch.randn(64, 512)}
 
 
-def bert() -> tuple[nn.Module, Inputs]:
+def attention_math() -> tuple[nn.Module, Inputs]:
+    """Return attention by PyTorch's operator, of which only the plain kernel is allowed."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    class Plain(Attention):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with sdpa_kernel(SDPBackend.MATH):
+                return super().forward(x)
+
+    return Plain(True).bfloat16(), {"x": torch.randn(2, 128, 256).bfloat16()}
+
+
+def bert_plain() -> tuple[nn.Module, Inputs]:
+    """Return BERT with attention in plain operations."""
+    return bert("eager")
+
+
+def bert(attention: str = "sdpa") -> tuple[nn.Module, Inputs]:
     """Return two layers of transformers' BERT. Raises ``ImportError`` without transformers."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(num_hidden_layers=2, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    config._attn_implementation = attention
     return BertModel(config), {"input_ids": torch.arange(256).reshape(2, 128) % 1000}
 
 
@@ -203,6 +221,8 @@ ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dropout": ("dropout", {}, "no_grad"),
     "graph_break": ("graph_break", {}, "no_grad"),
     "bert": ("bert", {}, "no_grad"),
+    "bert_plain": ("bert_plain", {}, "no_grad"),
+    "attention_math": ("attention_math", {}, "no_grad"),
     "mlp_dynamic": ("mlp", {"dynamic": True}, "no_grad"),
     "mlp_reduce_overhead": ("mlp", {"mode": "reduce-overhead"}, "no_grad"),
     "mlp_max_autotune": ("mlp_half", {"mode": "max-autotune-no-cudagraphs"}, "no_grad"),

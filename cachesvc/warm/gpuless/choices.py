@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,8 @@ _EXACT = frozenset(
     "view reshape flatten as_strided select slice squeeze unsqueeze expand broadcast_in_dim permute t".split()
 )
 """Operations that have the same result on a CPU as on a GPU, to the bit (IEEE 754)."""
+_MARK = "_cachesvc_of_absent_device"
+"""Attribute of tensors on the CPU that stand for tensors on the absent device."""
 
 
 def replacements(decisions: Decisions) -> Iterator[Replacement]:
@@ -26,6 +30,17 @@ def replacements(decisions: Decisions) -> Iterator[Replacement]:
         path = f"UniformValueConstantFolder.{name}"
         yield "torch._inductor.fx_passes.joint_graph", path, _on_cpu(method, decisions.refuse)
 
+    module = "torch.fx.experimental.proxy_tensor"
+    unset = importlib.import_module(module).unset_fake_temporarily
+
+    @contextlib.contextmanager
+    def work_out() -> Iterator[None]:
+        """Run in the place of the step out of fake tensors in which a trace works out its constants."""
+        with unset(), _cpu_mode(decisions.refuse):
+            yield
+
+    yield module, "unset_fake_temporarily", work_out
+
     def pad_nothing(_key: str) -> bool:
         """Run in the place of the look into earlier timings, which comes before PyTorch times a product."""
         decisions.untimed.add("whether to pad a matrix product")
@@ -34,11 +49,14 @@ def replacements(decisions: Decisions) -> Iterator[Replacement]:
     def attend(*args: Any, **kwargs: Any) -> Any:
         if problem := _attention_problem():
             raise decisions.refuse(problem)
-        return torch.ops.aten.scaled_dot_product_attention.default.decompose(*args, **kwargs)
+        return attention._op_dk(composite, *args, **kwargs)
 
     yield "torch._inductor.fx_passes.pad_mm", "get_cached_should_pad", pad_nothing
-    attention = torch.ops.aten.scaled_dot_product_attention.default
-    attention.py_impl(torch._C.DispatchKey.CompositeImplicitAutograd)(attend)
+    attention, composite = (
+        torch.ops.aten.scaled_dot_product_attention.default,
+        torch._C.DispatchKey.CompositeImplicitAutograd,
+    )
+    attention.py_impl(composite)(attend)
 
 
 def _attention_problem() -> str:
@@ -57,26 +75,39 @@ def _attention_problem() -> str:
 
 
 def _on_cpu(method: Callable[..., Any], refuse: Callable[[str], GpuNeeded]) -> Callable[..., Any]:
-    """Return the method, which works out constants of one element, with tensors on the CPU.
+    """Return the method, which works out constants, with tensors on the CPU."""
 
-    It raises what ``refuse`` returns for an operation whose last bit may be another there.
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _cpu_mode(refuse):
+            return method(*args, **kwargs)
+
+    return run
+
+
+def _cpu_mode(refuse: Callable[[str], GpuNeeded]) -> Any:
+    """Return a mode in which tensors of the absent device are made on the CPU.
+
+    What they are made into raises what ``refuse`` returns, for an operation whose last bit may be another there.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map
+    from torch.utils._pytree import tree_leaves, tree_map
 
     def cpu(value: Any) -> Any:
         return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
 
     class OnCpu(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = (args, kwargs or {})
+            of_device = any(cpu(item) is not item or hasattr(item, _MARK) for item in tree_leaves(given))
             name = func.overloadpacket.__name__
-            if name not in _EXACT:
+            if of_device and name not in _EXACT:
                 raise refuse(f"a constant of {name} may differ from the GPU's in its last bit")
-            return func(*tree_map(cpu, args), **tree_map(cpu, kwargs or {}))
+            args, kwargs = tree_map(cpu, given)
+            answer = func(*args, **kwargs)
+            for item in tree_leaves(answer) if of_device else ():
+                if isinstance(item, torch.Tensor):
+                    setattr(item, _MARK, True)
+            return answer
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with OnCpu():
-            return method(*args, **kwargs)
-
-    return run
+    return OnCpu()

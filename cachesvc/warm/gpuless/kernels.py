@@ -39,7 +39,7 @@ def replacements(decisions: Decisions) -> Iterator[Replacement]:
     yield _HEURISTICS, "CachingAutotuner._make_launchers", describe
     yield _HEURISTICS, "CachingAutotuner.run", run
     yield "torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", always(None)
-    yield "torch._inductor.cudagraph_trees", "cudagraphify", _no_graph
+    yield "torch._inductor.compile_fx", "cudagraphify", _no_graph
     yield "torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark", refuse_timing
     yield "torch._inductor.runtime.benchmarking", "InductorBenchmarker.benchmark_gpu", refuse_timing
 

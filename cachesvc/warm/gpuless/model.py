@@ -30,7 +30,7 @@ class AbsentGpuModel(FactoryModel):
             )
         if job.spec.kind == "training" or job.spec.grad == "grad":
             raise GpuNeeded(
-                "without a GPU: a backward needs one, since PyTorch's autograd asks the driver for its streams "
+                "without a GPU: a backward needs one: PyTorch's autograd asks the driver for its streams "
                 '(grad = "no_grad" or "inference_mode" compiles the forward alone)'
             )
         self._stand_in = stand_in

@@ -1,0 +1,259 @@
+"""Prove on a GPU what was compiled without one.
+
+    benchmarks/gpu/gpuless.sh FOLDER DESCRIPTION                  makes the bundles, on a machine without a GPU
+    python benchmarks/gpu/gpuless.py --bundles FOLDER --out DIR   restores them, on the GPU
+
+For each bundle one process on an empty host restores it, with a PATH without compilers, compiles and calls the
+row's model, and counts compilations, tuning runs and compilers; its outputs are compared with eager ones of the
+same process. One more process starts in the folders that the first one left, and a cold one has nothing: its
+outputs are compared too, and its steady times say what choices without timing cost. ``other_gpu`` is a bundle
+for another GPU: it must not be restored. Writes ``gpuless.json``. Exit status 0 if all is so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import hashlib
+import json
+import logging
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
+
+OTHER = "other_gpu"
+"""Name of the bundle for another GPU; its row is `OTHER_ROW`."""
+OTHER_ROW = "mlp"
+TURNS, CALLS = 30, 20
+"""Number of timed turns of calls, and of calls in each turn."""
+TOLERANCE = {"float32": (1e-4, 1e-4), "bfloat16": (2e-2, 2e-2)}
+"""Relative and absolute tolerance against eager, by the dtype of an output."""
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--bundles", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--budget", type=float, default=540, help="seconds")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--bundle", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--reference", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.row:
+        print(json.dumps(measure(options.row, options.bundle, options.reference)))
+        sys.stdout.flush()
+        os._exit(0)  # at exit PyTorch waits for its compile workers
+    return prove(options)
+
+
+def prove(options: argparse.Namespace) -> int:
+    """Measure all bundles, and say which are as they should be."""
+    from benchmarks.conditions import gpus
+    from benchmarks.hosts import compile_packages, use_this_tree
+
+    use_this_tree()
+    options.out.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "gpus": gpus(),
+        "python": sys.version,
+        "rows": {},
+    }
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        compile_packages(Path(folder, "bytecode"))
+        for bundle in sorted(options.bundles.resolve().glob("*.cachesvc")):
+            name = bundle.stem
+            if time.monotonic() - begin > options.budget - 60:
+                problems.append(f"{name}: the budget was over")
+                continue
+            row = result["rows"][name] = measure_bundle(Path(folder, name), bundle)
+            reasons = judge(name, row)
+            problems += [f"{name}: {reason}" for reason in reasons]
+            print(
+                name,
+                "NOT SO: " + "; ".join(reasons) if reasons else "as it should be",
+                short(row),
+                flush=True,
+            )
+            result["problems"] = problems
+            (options.out / "gpuless.json").write_text(json.dumps(result, indent=1))
+    print(*problems, sep="\n")
+    return 1 if problems else 0
+
+
+def measure_bundle(folder: Path, bundle: Path) -> dict[str, Any]:
+    """Run the three processes of a bundle."""
+    from benchmarks.hosts import Failed, Host, trap
+
+    name = OTHER_ROW if bundle.stem == OTHER else bundle.stem
+    key = (bundle.parent / "key").read_text().strip()
+    variables = {"CACHESVC_TRUSTED_KEYS": key, "CACHESVC_LANE": "unproven", "CACHESVC_KEEP_OWN": "0"}
+    reference = folder / "outputs.pt"
+    fresh, cold = Host(folder / "fresh"), Host(folder / "cold")
+    traps = folder / "traps"
+    answer: dict[str, Any] = {"bundle": bundle.stat().st_size}
+    steps = [
+        ("restored", fresh, ["--bundle", str(bundle)], variables | {"PATH": str(trap(traps))}),
+        ("again", fresh, ["--bundle", str(bundle)], variables | {"PATH": str(trap(traps))}),
+        ("cold", cold, [], {}),
+    ]
+    for step, host, arguments, environment in steps:
+        if bundle.stem == OTHER:  # it has to compile, so it needs a compiler
+            environment.pop("PATH", None)
+        if bundle.stem == OTHER and step != "restored":
+            continue
+        arguments = [__file__, "--row", name, "--reference", str(reference), *arguments]
+        try:
+            out, errors = host.run(*arguments, **environment)
+            answer[step] = json.loads(out.splitlines()[-1])
+            lines = [line for line in errors.splitlines() if "cachesvc" in line]
+            answer[step]["log"] = [line[-300:] for line in lines[-6:]]
+        except (Failed, ValueError, IndexError) as error:
+            answer[step] = {"error": str(error)[-1500:]}
+    called = traps / "called"
+    answer["compilers_called"] = called.read_text().splitlines() if called.exists() else []
+    return answer
+
+
+def judge(name: str, row: dict[str, Any]) -> list[str]:
+    """Return what is not as it should be."""
+    errors = [f"{step}: {part['error'][-200:]}" for step, part in row.items() if "error" in (part or {})]
+    if errors:
+        return errors
+    restored = row["restored"]
+    if name == OTHER:
+        return [] if restored["compilations"] and restored["close_to_eager"] else ["restored for another GPU"]
+    reasons = [f"called {line}" for line in row["compilers_called"][:3] if "--version" not in line]
+    for step in ("restored", "again"):
+        counts = {key: row[step][key] for key in ("compilations", "tuning_runs", "compiler_processes")}
+        reasons += [f"{step}: {count} {key}" for key, count in counts.items() if count]
+        reasons += [] if row[step]["close_to_eager"] else [f"{step}: other numbers than eager"]
+    return reasons
+
+
+def short(row: dict[str, Any]) -> str:
+    """Return the numbers of a row on one line."""
+    parts = []
+    for step in ("restored", "again", "cold"):
+        part = row.get(step)
+        if part and "error" not in part:
+            counts = "/".join(str(part[key]) for key in ("compilations", "tuning_runs", "compiler_processes"))
+            parts.append(f"{step} {part['first']:.2f} s {counts} steady {part['steady_us']:.0f} us")
+    return "; ".join(parts)
+
+
+def measure(name: str, bundle: str, reference: Path) -> dict[str, Any]:
+    """Compile and call one row in this process, restored where there is a bundle."""
+    import cachesvc_client
+    from cachesvc_client.hooks import counters
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    observer = counters.start(audit=True)
+    session = cachesvc_client.attach(bundle=bundle) if bundle else None
+    import gpuless_models
+    import torch
+
+    factory, how, grad = gpuless_models.ROWS[name]
+    torch.manual_seed(0)
+    module, inputs = getattr(gpuless_models, factory)()
+    module.eval().to("cuda")
+    inputs = {key: value.to("cuda") for key, value in inputs.items()}
+    mode = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[grad]
+    with mode():
+        eager = tensors(module(**inputs))
+        torch.cuda.synchronize()
+        if session is not None:
+            session.wait(60)
+        begin = time.perf_counter()
+        compiled = torch.compile(module, **how)
+        first = [item.clone() for item in tensors(compiled(**inputs))]
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        counts = observer.snapshot()
+        answer = {
+            "first": seconds,
+            "compilations": counts.compilations,
+            "tuning_runs": counts.tuning_runs,
+            "compiler_processes": counts.compiler_processes,
+            "counts": {
+                part: getattr(counts, part)
+                for part in ("graphs_compiled", "triton_compilations", "worker_jobs", "cpp_builds", "traces")
+            },
+            "hits": [counts.aot_hits, counts.fx_hits],
+            "processes": [item[-80:] for item in counts.processes],
+            **compare(first, eager, reference),
+            "steady_us": steady(lambda: compiled(**inputs)),
+            "eager_us": steady(lambda: module(**inputs)),
+        }
+    if bundle:
+        report = cachesvc_client.report()
+        answer["report"] = {"state": report.state, "reasons": list(report.reasons)[:6]}
+    return answer
+
+
+def compare(outputs: list[Any], eager: list[Any], reference: Path) -> dict[str, Any]:
+    """Compare outputs with eager ones, and with those of the row's first process, which are kept."""
+    import torch
+
+    differences, close = [], len(outputs) == len(eager)
+    for here, other in zip(outputs, eager, strict=False):
+        relative, absolute = TOLERANCE.get(str(here.dtype).removeprefix("torch."), (1e-4, 1e-4))
+        differences.append(float((here.double() - other.double()).abs().max()))
+        close = close and torch.allclose(here.double(), other.double(), rtol=relative, atol=absolute)
+    digests = [
+        hashlib.sha256(item.cpu().contiguous().view(torch.uint8).numpy()).hexdigest() for item in outputs
+    ]
+    answer: dict[str, Any] = {"close_to_eager": close, "differences": differences}
+    if reference.exists():
+        kept = torch.load(reference, map_location="cuda")
+        answer["same_bits_as_restored"] = kept["digests"] == digests
+        pairs = zip(outputs, kept["outputs"], strict=True)
+        answer["from_restored"] = [
+            float((here.double() - other.double()).abs().max()) for here, other in pairs
+        ]
+    else:
+        torch.save({"digests": digests, "outputs": [item.cpu() for item in outputs]}, reference)
+    return answer
+
+
+def steady(call: Any) -> float:
+    """Return the median of microseconds of a call, over turns of several calls."""
+    import torch
+
+    times = []
+    with contextlib.suppress(StopIteration):
+        for _ in range(TURNS):
+            torch.compiler.cudagraph_mark_step_begin()
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - begin) / CALLS * 1e6)
+    return statistics.median(times)
+
+
+def tensors(value: Any) -> list[Any]:
+    """Return the tensors of an output."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    items = value.values() if hasattr(value, "values") else value
+    return [inner for item in items if item is not None for inner in tensors(item)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
