@@ -3,11 +3,11 @@
     benchmarks/gpu/gpuless.sh FOLDER DESCRIPTION                  makes the bundles, on a machine without a GPU
     python benchmarks/gpu/gpuless.py --bundles FOLDER --out DIR   restores them, on the GPU
 
-For each bundle one process on an empty host restores it, with a PATH without compilers, compiles and calls the
-row's model, and counts compilations, tuning runs and compilers; its outputs are compared with eager ones of the
-same process. One more process starts in the folders that the first one left, and a cold one has nothing: its
-outputs are compared too, and its steady times say what choices without timing cost. ``other_gpu`` is a bundle
-for another GPU: it must not be restored. Writes ``gpuless.json``. Exit status 0 if all is so.
+For each bundle one process on an empty host restores it, with a PATH without compilers, compiles and calls
+the row's model, and counts compilations, tuning runs and compilers; its outputs are compared with eager ones
+of the same process. A cold process has nothing: its steady times say what choices without timing cost. One
+more process starts in the folders that the first one left. ``other_gpu`` is a bundle for another GPU: it must
+not be restored. Writes ``gpuless.json``. Exit status 0 if all is so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
 OTHER = "other_gpu"
 """Name of the bundle for another GPU; its row is `OTHER_ROW`."""
 OTHER_ROW = "mlp"
+STEPS = ("restored", "cold", "again")
+STEP_SECONDS = 45
+"""Seconds that a step needs at most: it is not begun with less left."""
+COUNTS = ("compilations", "tuning_runs", "compiler_processes")
 TURNS, CALLS = 30, 20
 """Number of timed turns of calls, and of calls in each turn."""
 TOLERANCE = {"float32": (1e-4, 1e-4), "bfloat16": (2e-2, 2e-2)}
@@ -70,88 +74,73 @@ def prove(options: argparse.Namespace) -> int:
         "python": sys.version,
         "rows": {},
     }
-    problems = []
+    bundles = sorted(options.bundles.resolve().glob("*.cachesvc"))
+    rows = result["rows"] = {bundle.stem: {"bundle": bundle.stat().st_size} for bundle in bundles}
     with tempfile.TemporaryDirectory() as folder:
         compile_packages(Path(folder, "bytecode"))
-        for bundle in sorted(options.bundles.resolve().glob("*.cachesvc")):
-            name = bundle.stem
-            if time.monotonic() - begin > options.budget - 60:
-                problems.append(f"{name}: the budget was over")
-                continue
-            row = result["rows"][name] = measure_bundle(Path(folder, name), bundle)
-            reasons = judge(name, row)
-            problems += [f"{name}: {reason}" for reason in reasons]
-            print(
-                name,
-                "NOT SO: " + "; ".join(reasons) if reasons else "as it should be",
-                short(row),
-                flush=True,
-            )
-            result["problems"] = problems
-            (options.out / "gpuless.json").write_text(json.dumps(result, indent=1))
-    print(*problems, sep="\n")
-    return 1 if problems else 0
+        for step in STEPS:  # what matters most for all bundles first, since the time may end
+            for bundle in bundles:
+                left = options.budget - (time.monotonic() - begin)
+                if left > STEP_SECONDS and (bundle.stem != OTHER or step == "restored"):
+                    rows[bundle.stem] |= run_step(Path(folder, bundle.stem), bundle, step)
+                    print(bundle.stem, step, short(rows[bundle.stem][step]), flush=True)
+                    (options.out / "gpuless.json").write_text(json.dumps(result, indent=1))
+    result["problems"] = [f"{name}: {reason}" for name, row in rows.items() for reason in judge(name, row)]
+    (options.out / "gpuless.json").write_text(json.dumps(result, indent=1))
+    print(*result["problems"] or ["all as it should be"], sep="\n")
+    return 1 if result["problems"] else 0
 
 
-def measure_bundle(folder: Path, bundle: Path) -> dict[str, Any]:
-    """Run the three processes of a bundle."""
+def run_step(folder: Path, bundle: Path, step: str) -> dict[str, Any]:
+    """Run one process of a bundle. Return its answer by the name of the step."""
     from benchmarks.hosts import Failed, Host, trap
 
-    name = OTHER_ROW if bundle.stem == OTHER else bundle.stem
-    key = (bundle.parent / "key").read_text().strip()
-    variables = {"CACHESVC_TRUSTED_KEYS": key, "CACHESVC_LANE": "unproven", "CACHESVC_KEEP_OWN": "0"}
-    reference = folder / "outputs.pt"
-    fresh, cold = Host(folder / "fresh"), Host(folder / "cold")
-    traps = folder / "traps"
-    answer: dict[str, Any] = {"bundle": bundle.stat().st_size}
-    steps = [
-        ("restored", fresh, ["--bundle", str(bundle)], variables | {"PATH": str(trap(traps))}),
-        ("again", fresh, ["--bundle", str(bundle)], variables | {"PATH": str(trap(traps))}),
-        ("cold", cold, [], {}),
-    ]
-    for step, host, arguments, environment in steps:
-        if bundle.stem == OTHER:  # it has to compile, so it needs a compiler
-            environment.pop("PATH", None)
-        if bundle.stem == OTHER and step != "restored":
-            continue
-        arguments = [__file__, "--row", name, "--reference", str(reference), *arguments]
-        try:
-            out, errors = host.run(*arguments, **environment)
-            answer[step] = json.loads(out.splitlines()[-1])
-            lines = [line for line in errors.splitlines() if "cachesvc" in line]
-            answer[step]["log"] = [line[-300:] for line in lines[-6:]]
-        except (Failed, ValueError, IndexError) as error:
-            answer[step] = {"error": str(error)[-1500:]}
-    called = traps / "called"
-    answer["compilers_called"] = called.read_text().splitlines() if called.exists() else []
-    return answer
+    host = Host(folder / ("cold" if step == "cold" else "fresh"))
+    arguments = ["--row", OTHER_ROW if bundle.stem == OTHER else bundle.stem]
+    arguments += ["--reference", str(folder / "outputs.pt")]
+    variables, traps = {}, folder / f"traps-{step}"
+    if step != "cold":
+        arguments += ["--bundle", str(bundle)]
+        variables = {"CACHESVC_TRUSTED_KEYS": (bundle.parent / "key").read_text().strip()}
+        variables |= {"CACHESVC_LANE": "unproven", "CACHESVC_KEEP_OWN": "0"}
+        if bundle.stem != OTHER:  # that process has to compile
+            variables["PATH"] = str(trap(traps))
+    try:
+        out, errors = host.run(__file__, *arguments, **variables)
+        answer = json.loads(out.splitlines()[-1])
+        answer["log"] = [line[-300:] for line in errors.splitlines() if "cachesvc" in line][-6:]
+        called = traps / "called"
+        answer["compilers_called"] = called.read_text().splitlines()[:9] if called.exists() else []
+        return {step: answer}
+    except (Failed, ValueError, IndexError) as error:
+        return {step: {"error": str(error)[-1500:]}}
 
 
 def judge(name: str, row: dict[str, Any]) -> list[str]:
     """Return what is not as it should be."""
-    errors = [f"{step}: {part['error'][-200:]}" for step, part in row.items() if "error" in (part or {})]
-    if errors:
-        return errors
+    missing = "restored" not in row
+    errors = [f"{step}: {row[step]['error'][-200:]}" for step in STEPS if "error" in row.get(step, {})]
+    if errors or missing:
+        return errors or ["the budget was over"]
     restored = row["restored"]
     if name == OTHER:
         return [] if restored["compilations"] and restored["close_to_eager"] else ["restored for another GPU"]
-    reasons = [f"called {line}" for line in row["compilers_called"][:3] if "--version" not in line]
-    for step in ("restored", "again"):
-        counts = {key: row[step][key] for key in ("compilations", "tuning_runs", "compiler_processes")}
-        reasons += [f"{step}: {count} {key}" for key, count in counts.items() if count]
-        reasons += [] if row[step]["close_to_eager"] else [f"{step}: other numbers than eager"]
+    reasons = []
+    for step in (step for step in ("restored", "again") if step in row):
+        part = row[step]
+        reasons += [f"{step}: {part[key]} {key}" for key in COUNTS if part[key]]
+        reasons += [f"{step} called {line}" for line in part["compilers_called"] if "--version" not in line]
+        reasons += [] if part["close_to_eager"] else [f"{step}: other numbers than eager"]
     return reasons
 
 
-def short(row: dict[str, Any]) -> str:
-    """Return the numbers of a row on one line."""
-    parts = []
-    for step in ("restored", "again", "cold"):
-        part = row.get(step)
-        if part and "error" not in part:
-            counts = "/".join(str(part[key]) for key in ("compilations", "tuning_runs", "compiler_processes"))
-            parts.append(f"{step} {part['first']:.2f} s {counts} steady {part['steady_us']:.0f} us")
-    return "; ".join(parts)
+def short(part: dict[str, Any]) -> str:
+    """Return the numbers of a step on one line."""
+    if "error" in part:
+        return str(part["error"])[-300:]
+    counts = "/".join(str(part[key]) for key in COUNTS)
+    times = f"steady {part['steady_us']:.0f} us, eager {part['eager_us']:.0f} us"
+    return f"{part['first']:.2f} s, {counts}, close {part['close_to_eager']}, {times}"
 
 
 def measure(name: str, bundle: str, reference: Path) -> dict[str, Any]:

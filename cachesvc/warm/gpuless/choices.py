@@ -87,7 +87,7 @@ def _on_cpu(method: Callable[..., Any], refuse: Callable[[str], GpuNeeded]) -> C
 def _cpu_mode(refuse: Callable[[str], GpuNeeded]) -> Any:
     """Return a mode in which tensors of the absent device are made on the CPU.
 
-    What they are made into raises what ``refuse`` returns, for an operation whose last bit may be another there.
+    What is computed from them raises what ``refuse`` returns, where its last bit may be another there.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -96,7 +96,7 @@ def _cpu_mode(refuse: Callable[[str], GpuNeeded]) -> Any:
     def cpu(value: Any) -> Any:
         return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
 
-    class OnCpu(TorchDispatchMode):
+    class OnCpu(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = (args, kwargs or {})
             of_device = any(cpu(item) is not item or hasattr(item, _MARK) for item in tree_leaves(given))

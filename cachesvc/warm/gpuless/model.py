@@ -52,7 +52,7 @@ class AbsentGpuModel(FactoryModel):
             arguments = super().inputs(name)
         finally:
             self.device = device
-        return tree_map(self._move, arguments) if self._placed else arguments  # type: ignore[no-any-return]
+        return tree_map(self._move, arguments) if self._placed else arguments
 
     def _place(self) -> None:
         if isinstance(self.module, torch.nn.Module):

@@ -86,7 +86,7 @@ class StandIn:
         self.decisions = Decisions(device)
         self.torch_device = torch.device("cuda", 0)
         # Otherwise PyTorch's C++ asks for the streams of a device that the answers below say is there.
-        FakeTensorMode.avoid_device_init = property(always(True))  # type: ignore[method-assign,assignment]
+        FakeTensorMode.avoid_device_init = property(always(True))
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def replacements(self) -> Iterator[Replacement]:
@@ -124,7 +124,7 @@ class StandIn:
             "_cuda_synchronize": None,
             "_cuda_getCurrentRawStream": 0,
         }
-        torch.cuda._get_device_properties = None  # type: ignore[attr-defined] # there once a driver has started
+        torch.cuda._get_device_properties = None  # there once a driver has started
         for name, answer in answers.items():
             yield "torch.cuda", name, always(answer)
         for name, number in below.items():
