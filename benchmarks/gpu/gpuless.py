@@ -1,7 +1,7 @@
 """Prove on a GPU what was compiled without one.
 
-    benchmarks/gpu/gpuless.sh FOLDER DESCRIPTION                  makes the bundles, on a machine without a GPU
-    python benchmarks/gpu/gpuless.py --bundles FOLDER --out DIR   restores them, on the GPU
+    benchmarks/gpu/gpuless.sh FOLDER DESCRIPTION                 makes the bundles, on a machine without a GPU
+    python benchmarks/gpu/gpuless.py --bundles FOLDER --out DIR  restores them, on the GPU
 
 For each bundle one process on an empty host restores it, with a PATH without compilers, compiles and calls
 the row's model, and counts compilations, tuning runs and compilers; its outputs are compared with eager ones
