@@ -39,8 +39,8 @@ warm() {
 }
 mkdir -p "$work/out" "$work/other"
 warm "$description" "$work/out" ""
-sed 's/"name": *"[^"]*"/"name": "NVIDIA H200"/' "$description" >"$work/other.json"
-case " ${ROWS:-mlp} " in *" mlp "*) warm "$work/other.json" "$work/other" "--target mlp" ;; esac
+sed 's/"name": *"[^"]*"/"name": "NVIDIA H200"/' "$description" >"$work/h200.json"
+case " ${ROWS:-mlp} " in *" mlp "*) warm "$work/h200.json" "$work/other" "--target mlp" ;; esac
 cp "$work/out.json" "$folder/warm.json"
 for bundle in "$work"/out/*.cachesvc; do
 	name=$(basename "$bundle" .cachesvc)

@@ -99,7 +99,7 @@ def warm(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Build for the GPU that FILE describes (describe-gpu), on a machine without one; unproven.",
+            help="Build for the GPU that FILE describes (describe-gpu), without one here; experimental.",
         ),
     ] = None,
     env_matrix: Annotated[

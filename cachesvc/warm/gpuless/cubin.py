@@ -1,8 +1,8 @@
 """Read from a kernel's binary what the driver says of it once it is loaded.
 
 A cubin is an ELF file. Its section ``.nv.info`` is a list of attributes: the number of registers of each
-kernel is one, and the size of its frame in local memory, to which registers are spilled. The numbers were
-compared with the driver's on an H100 (docs/adr/0076-without-a-gpu.md).
+kernel is one, and the size of its frame in local memory, to which registers are spilled. The numbers are
+those of cuobjdump; a driver's were not compared.
 """
 
 from __future__ import annotations
