@@ -128,6 +128,11 @@ class StandIn:
         torch.cuda._get_device_properties = None  # there once a driver has started
         for name, answer in answers.items():
             yield "torch.cuda", name, always(answer)
+        yield (
+            "torch.cuda.random",
+            "_lazy_call",
+            always(None),
+        )  # seeds the device's generators, which are not there
         for name, number in below.items():
             yield "torch._C", name, always(number)
         for name in ("exchange_device", "maybe_exchange_device", "get_raw_stream"):
