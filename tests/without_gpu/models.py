@@ -20,11 +20,16 @@ class Mlp(nn.Module):
         return torch.softmax(self.leave(functional.gelu(self.norm(self.enter(x)))), -1)
 
 
-class Columns(nn.Module):
-    """A reduction for which PyTorch has several candidates."""
+class Turned(nn.Module):
+    """Attention in plain operations, whose copies have several candidates of kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(256, 768)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x * x).sum(0)
+        q, k, v = self.qkv(x).view(2, 128, 3, 4, 64).permute(2, 0, 3, 1, 4)
+        return (torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v).transpose(1, 2).reshape(2, 128, 256)
 
 
 class Attention(nn.Module):
@@ -53,8 +58,8 @@ def mlp() -> Model:
     return Mlp(), {"x": torch.randn(32, 64)}
 
 
-def columns() -> Model:
-    return Columns(), {"x": torch.randn(4096, 4096)}
+def turned() -> Model:
+    return Turned().bfloat16(), {"x": torch.randn(2, 128, 256).bfloat16()}
 
 
 def attention() -> Model:

@@ -96,7 +96,7 @@ def _target(name: str, factory: str = "", more: str = "") -> str:
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Warm two models."""
-    return _warm(tmp_path_factory.mktemp("warm"), _target("mlp") + _target("columns"))
+    return _warm(tmp_path_factory.mktemp("warm"), _target("mlp") + _target("turned"))
 
 
 def test_a_fresh_process_finds_everything(warm: Run) -> None:
@@ -131,7 +131,7 @@ def test_an_entry_fits_the_gpu_whatever_the_cpu_is(warm: Run) -> None:
 
 
 def test_a_choice_without_timing_is_noted(warm: Run) -> None:
-    assert any("made without timing" in note for note in warm.targets["columns"]["notes"])
+    assert any("made without timing" in note for note in warm.targets["turned"]["notes"])
 
 
 def test_another_gpu_is_another_entry(warm: Run, tmp_path: Path) -> None:
