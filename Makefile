@@ -52,7 +52,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-ui test-containers matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -140,6 +140,13 @@ test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU,
 .torch/browser/.ready: requirements/browser.txt tools/browser_env.sh | $(STAMP)
 	@tools/browser_env.sh .torch/browser $(BIN)/python
 	@touch $@
+
+.torch/triton-3.6.0/.ready: .torch/2.11.0/.ready
+	@.torch/2.11.0/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target $(@D) triton==3.6.0
+	@touch $@
+
+test-without-gpu: $(STAMP) .torch/triton-3.6.0/.ready  ## warm --for-gpu with torch 2.11 and Triton 3.6; downloads them once, 0.8 GB
+	@CACHESVC_TEST_WITHOUT_GPU=required $(BIN)/python -m pytest tests/without_gpu $(ARGS)
 
 test-ui: $(STAMP) .torch/browser/.ready  ## the web page in a real browser; downloads Playwright and axe once, 50 MB, and Chromium by apt
 	@CACHESVC_TEST_UI=required PYTHONPATH=.torch/browser $(BIN)/python -m pytest tests/ui/test_browser.py $(ARGS)

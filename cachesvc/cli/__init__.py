@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": ("serve",),
     "warm": ("warm",),
     "warm_report": ("warm-report",),
+    "describe_gpu": ("describe-gpu",),
     "client": (
         "keygen",
         "login",

@@ -107,6 +107,13 @@ def warm(
             metavar="DURATION", help="Sign that nodes refuse it after this time, such as 90d; warm it before."
         ),
     ] = None,
+    for_gpu: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Build for the GPU that FILE describes (describe-gpu), without one here; experimental.",
+        ),
+    ] = None,
     env_matrix: Annotated[
         Path | None,
         typer.Option(
@@ -172,6 +179,7 @@ def warm(
         lifetime=lifetime,
         job=job,
         days=days if missing else None,
+        for_gpu=for_gpu,
     )
     if report:
         _write(report, reports.markdown(head, outcomes))
@@ -273,6 +281,7 @@ def _run(
     job: JobTokenSource | None,
     lifetime: float | None,
     days: int | None,
+    for_gpu: Path | None,
 ) -> tuple[list[Outcome], ReportHead]:
     """Warm the jobs. ``days``: only those that services wanted in so many days, the dearest first."""
     from cachesvc.warm.context import WarmContext
@@ -297,6 +306,8 @@ def _run(
             origin=BuildOrigin.of(spec.absolute()),
             lifetime=lifetime,
         )
+        if for_gpu is not None:
+            context = _without_gpu(context, for_gpu)
         context = with_registry(context, config, job, stack)
         if days is not None:
             found = _missing(context, jobs, days)
@@ -310,6 +321,26 @@ def _run(
         except (KeyboardInterrupt, Cancelled):
             return [Outcome(str(one.target), "cancelled", ("interrupted",)) for one in jobs], head
         return run(jobs, context, workers), head
+
+
+def _without_gpu(context: WarmContext, device: Path) -> WarmContext:
+    """Return the context of a run for the GPU that a file describes. Its entries go into a lane, since
+    nothing shows yet that they work there. Raises ``InvalidRequest``."""
+    from cachesvc.warm.gpuless import description
+    from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
+
+    if context.check:
+        raise InvalidRequest(
+            "--check restores on the GPU, and --for-gpu has none", "run --check where the service runs"
+        )
+    name = description.read(device).name
+    built = {"built": f"without a GPU, for {name}; unproven until its first start there"}
+    return replace(
+        context,
+        device=device.absolute(),
+        lane=context.lane or UNPROVEN_LANE,
+        provenance={**context.provenance, **built},
+    )
 
 
 def _head(context: WarmContext, spec: Path) -> ReportHead:

@@ -15,4 +15,5 @@ factory_model                     the model, its inputs, calls and times
 ranks                             the results of a script's ranks as one
 triton_bundler, file_reads        hooks in PyTorch's bundler; which files are read
 kinds_used                        the one module that names kinds
+gpuless                           compile for a GPU that this machine does not have
 """

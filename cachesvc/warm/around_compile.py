@@ -100,6 +100,10 @@ class RestoringProcess:
             files_emitted=tuple(sorted(emitted)),
         )
 
+    def names_ending(self, ending: str) -> tuple[str, ...]:
+        """Return the restored files whose names end so, as ``kind/path``."""
+        return tuple(sorted(name for name in self._before if name.endswith(ending)))
+
     def add_capture(self, result: PhaseResult) -> PhaseResult:
         """Return the result with the captured files, if the request has a stage."""
         return _add_capture(self._request, self._session, result)

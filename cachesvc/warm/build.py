@@ -73,6 +73,7 @@ class EntryBuild:
             _raise_error(finalised)
             self.files, self.keys, self.finalised = finalised.capture, finalised.keys, True
         shutil.rmtree(folder / "store", ignore_errors=True)
+        self.notes += judge.unproven(self.compile_result, without_gpu=self.target.warm.device is not None)
         for problems in (judge.output_differences, judge.uncacheable_graphs):
             if reasons := problems(self.compile_result):
                 raise BuildFailed(reasons)
@@ -86,6 +87,8 @@ class EntryBuild:
         Raises ``BuildFailed``.
         """
         replay = self._trim(self._settle())
+        if self.target.warm.device is not None:
+            return replay
         tracing = self.target.job.spec.tracing
         torch = str(self.compile_result.fingerprint.get("torch", ""))
         if tracing == "auto" and not kinds_used.can_record(torch):
@@ -237,6 +240,7 @@ class EntryBuild:
             bundle=str(bundle or ""),
             stage=str(stage or ""),
             load_artifacts=load_artifacts,
+            device=str(warm.device or ""),
         )
         variables = {"CACHESVC_TRUSTED_KEYS": str(warm.interim_key.public), "CACHESVC_STRICT": "1"}
         variables["CACHESVC_KEEP_OWN"] = "0"

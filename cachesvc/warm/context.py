@@ -46,7 +46,9 @@ class WarmContext:
     and signs the bundles of replays. ``out``: the folder for bundle files; ``None`` publishes to the
     registry. ``scratch``: the folder for temporary files; ``None`` is the system's. ``lifetime``: seconds
     after its signing at which a revision expires; ``None``: never. ``origin``: what says who builds.
-    ``environment``: in which the entries are proven; ``None`` makes entries without a proof.
+    ``environment``: in which the entries are proven; ``None`` makes entries without a proof. ``device``: the
+    file that describes the GPU to compile for, which this machine does not have; ``None`` compiles for what
+    is there.
     """
 
     name: Name
@@ -64,6 +66,7 @@ class WarmContext:
     lifetime: float | None = None
     origin: BuildOrigin | None = None
     environment: ProvenEnvironment | None = None
+    device: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,19 @@ def needs_finalise(result: PhaseResult) -> bool:
     return observed is not None and observed.tuning_runs > observed.helion_searches
 
 
+def unproven(compiled: PhaseResult, *, without_gpu: bool) -> list[str]:
+    """Return what nobody has seen of an entry that was built without its GPU."""
+    if not without_gpu:
+        return []
+    notes = [
+        "built without a GPU: nothing was run, and no output was compared; unproven until its first start"
+    ]
+    if compiled.untimed:
+        count = _count(len(compiled.untimed), "choice")
+        notes.append(f"{count} made without timing, by PyTorch's first candidate: {_list(compiled.untimed)}")
+    return notes
+
+
 def uncacheable_graphs(compiled: PhaseResult) -> tuple[str, ...]:
     """Return why PyTorch does not cache all graphs, so that no bundle can hold them; empty if it does."""
     return kinds_used.explain_uncached(compiled.observation.bypassed) if compiled.observation else ()

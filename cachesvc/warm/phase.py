@@ -24,7 +24,8 @@ class PhaseRequest:
     what Dynamo traces. ``reference``: the file to which a compile writes
     its outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured
     files are copied to; if it is empty, nothing is captured. ``load_artifacts``: an engine must load its own
-    artifact of the entry, and ends otherwise.
+    artifact of the entry, and ends otherwise. ``device``: the file that describes the GPU to compile for on a
+    machine without one; empty where the GPU is there.
     """
 
     phase: str
@@ -34,6 +35,7 @@ class PhaseRequest:
     name: str = ""
     stage: str = ""
     load_artifacts: bool = False
+    device: str = ""
 
     @property
     def ranks(self) -> int:
@@ -107,6 +109,8 @@ class PhaseResult:
     ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
 
+    ``untimed``: choices that were made without timing, for a GPU that is not there.
+
     The fields that begin with ``files_`` name files as ``kind/path``. ``files_read`` were read.
     ``files_required`` had to exist, whether or not they were read. ``files_added`` were produced by this
     process after the bundle was installed. ``files_emitted`` were written by the compiler out of an entry
@@ -138,3 +142,4 @@ class PhaseResult:
     why_traced: tuple[str, ...] = ()
     probe: dict[str, str] = field(default_factory=dict)
     tokens: tuple[tuple[int, ...], ...] = ()
+    untimed: tuple[str, ...] = ()

@@ -77,7 +77,9 @@ def _warm(job: Job, context: WarmContext) -> Outcome:
 def _warm_in(folder: Path, job: Job, context: WarmContext) -> Outcome:
     """Run the model eagerly, which describes the target, and then warm it."""
     context.on_step(job, "eager")
-    eager = context.launcher.run(PhaseRequest("eager", job), folder / "eager", {})
+    eager = context.launcher.run(
+        PhaseRequest("eager", job, device=str(context.device or "")), folder / "eager", {}
+    )
     if eager.error:
         status = eager.error_status
         return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace, error_status=status)

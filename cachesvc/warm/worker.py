@@ -26,6 +26,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,10 @@ def name_cache_folders(request: PhaseRequest) -> None:
 
 def perform(request: PhaseRequest) -> PhaseResult:
     """Do one phase and return its result. An error of the user's code, the compiler or the cache is in it."""
+    if request.device:
+        from .gpuless import phases as gpuless
+
+        return _answer(request, gpuless.perform)
     compiling, restoring = ("compile", "finalise"), ("replay", "record")
     phases = {"probe": _probe, "eager": _eager}
     phases |= dict.fromkeys(compiling, _compile) | dict.fromkeys(restoring, _replay)
@@ -93,8 +98,13 @@ def perform(request: PhaseRequest) -> PhaseResult:
         phases |= {"eager": engine.describe_engine} | dict.fromkeys(
             (*compiling, *restoring), engine.run_engine
         )
+    return _answer(request, phases[request.phase])
+
+
+def _answer(request: PhaseRequest, phase: Callable[[PhaseRequest], PhaseResult]) -> PhaseResult:
+    """Return what the phase returns; a result with an error where it raises."""
     try:
-        return phases[request.phase](request)
+        return phase(request)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)
         status = error.exit_status if isinstance(error, CacheSvcError) else 0
