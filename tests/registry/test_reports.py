@@ -454,14 +454,14 @@ def test_a_report_that_breaks_the_transaction_of_others_fails_alone(
 ) -> None:
     publication = make(reg.key)
     reg.publish(publication)
-    facts = reports._facts
+    start = reports._start
 
-    def break_one(sent: ReportRequest) -> dict[str, str]:
+    def break_one(sent: ReportRequest, *rest: Any) -> Any:
         if sent.node == node(1):
             raise RuntimeError("a defect")
-        return facts(sent)
+        return start(sent, *rest)
 
-    monkeypatch.setattr(reports, "_facts", break_one)
+    monkeypatch.setattr(reports, "_start", break_one)
     answers = reports.report_each(
         reg.registry,
         [

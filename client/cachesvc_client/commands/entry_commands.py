@@ -200,7 +200,7 @@ def add_environment(commands: Any) -> None:
         help="print the facts of this environment that decide what fits, for coverage elsewhere",
         epilog=examples(
             "%(prog)s > here.json",
-            "docker run --rm registry.example.com/bert@sha256:… %(prog)s --label bert@sha256:… > image.json",
+            "%(prog)s --label bert@sha256:… > image.json",
         ),
     )
     environment.add_argument("--label", default="", help="what coverage calls it, such as the image's digest")
