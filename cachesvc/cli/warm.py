@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
+    from cachesvc_client.wire.factors import Fingerprint
 
 STDOUT = Path("-")
 """Path that stands for standard output."""
@@ -245,11 +247,20 @@ def _print_missing(
 
 def _missing(context: WarmContext, jobs: Sequence[Job], days: int) -> MissingPlan:
     from cachesvc.warm.missing import ask_wanted, plan_missing
+    from cachesvc.warm.variables import choose_variables
     from cachesvc_client.environment.detect import detect
+
+    @functools.cache
+    def detect_with(variables: tuple[tuple[str, str], ...]) -> Fingerprint:
+        return detect(dict(variables))
+
+    def here(job: Job) -> Fingerprint:
+        variables = choose_variables(os.environ, job.spec.pass_env) | job.spec.env
+        return detect_with(tuple(sorted(variables.items())))
 
     assert context.registry is not None
     answer = ask_wanted(context.registry.remote, context.name, context.lane, days)
-    return plan_missing(jobs, answer, detect())
+    return plan_missing(jobs, answer, here)
 
 
 def _merge(

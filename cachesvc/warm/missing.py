@@ -7,7 +7,7 @@ environment only, so what other environments wanted is listed with the reason, f
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +146,13 @@ def ask_wanted(remote: Remote, name: Name, lane: Lane | None, days: int) -> Want
         ) from None
 
 
-def plan_missing(jobs: Sequence[Job], answer: WantedAnswer, here: Fingerprint) -> MissingPlan:
-    """Return which of the jobs services wanted in environments that an entry built ``here`` fits.
+def plan_missing(
+    jobs: Sequence[Job], answer: WantedAnswer, here: Callable[[Job], Fingerprint]
+) -> MissingPlan:
+    """Return which of the jobs services wanted in environments that an entry built here fits.
 
-    A start that did not say of which target it was counts for each job of a device that it may be of. Pure.
+    ``here`` returns the environment of the processes that compile a job, with the job's own variables. A
+    start that did not say of which target it was counts for each job of a device that it may be of. Pure.
     """
     wanted = {job.target: WantedJob(job) for job in jobs}
     elsewhere: list[NotHere] = []
@@ -158,7 +161,7 @@ def plan_missing(jobs: Sequence[Job], answer: WantedAnswer, here: Fingerprint) -
         if not matching:
             elsewhere.append(NotHere(row, "the spec has no such target"))
             continue
-        reasons = {job.target: refusal(row, job, here) for job in matching}
+        reasons = {job.target: refusal(row, job, here(job)) for job in matching}
         fitting = [job for job in matching if not reasons[job.target]]
         for job in fitting:
             wanted[job.target].count(row)

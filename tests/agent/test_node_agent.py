@@ -94,6 +94,8 @@ def start(
         "TEST_NAME": name,
         "CACHESVC_REPORT": "0",
         "CACHESVC_STORE": str(place / "own"),
+        # PyTorch's folder there is named after USER, who may be another user's.
+        "TMPDIR": str(place),
     }
     done = subprocess.run(
         [*launcher, sys.executable, "-c", START],

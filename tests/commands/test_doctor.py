@@ -172,7 +172,7 @@ def test_explain_doctor_and_the_service_give_the_same_reason_for_a_quarantine(co
     in_doctor = lines(out)["name"].removeprefix("fail: ")
     assert status == 1 and reason in in_doctor
     in_log = log_of_a_service("team/withheld")
-    assert in_log == [f"team/withheld:latest: not restored, this process compiles: {in_doctor}"]
+    assert in_log == [f"cachesvc: team/withheld:latest: not restored, this process compiles: {in_doctor}"]
 
 
 def test_explain_and_doctor_name_an_untrusted_signer(command, bundle):

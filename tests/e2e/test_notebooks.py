@@ -95,7 +95,7 @@ def test_a_kernel_that_lives_is_counted_and_warned(tmp_path: Path, registry: Ser
         status, shown = kernel.run(ANOTHER_SHAPE)
         assert status == "ok"
         shown += kernel.later(SETTLED_SECONDS) if not shown else ""
-        assert shown.startswith(f"{NAME}:latest: compiled here after a restore"), shown
+        assert shown.startswith(f"cachesvc: {NAME}:latest: compiled here after a restore"), shown
         wait_for(lambda: starts(registry) == more(before, partial=1))
 
 

@@ -170,7 +170,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
     )
     reason = "nothing is published as team/typo:latest (check the name, or publish it with cachesvc warm)"
     ours = [line for line in wrong.err.splitlines() if "team/typo" in line]
-    assert ours == [f"team/typo:latest: not restored, this process compiles: {reason}"]
+    assert ours == [f"cachesvc: team/typo:latest: not restored, this process compiles: {reason}"]
     assert wrong.answer["reasons"][0] == f"team/typo:latest: not restored: {reason}"
     variables = {**environment(tmp_path), **registry.variables}
     asked = client("explain", "team/typo", **variables)

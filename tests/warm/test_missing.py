@@ -14,6 +14,7 @@ from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag, Target
@@ -72,7 +73,7 @@ def test_what_services_lost_most_to_is_built_first(tmp_path: Path) -> None:
         row("other/default", {**HERE, "threads": 4}, starts=3, spent=90.0),
         row("other/default", {**HERE, "cpu_flags": ["amx"]}, starts=1, spent=5.0),
     )
-    found = plan_missing(jobs(tmp_path), WantedAnswer(rows, more=2), HERE)
+    found = plan_missing(jobs(tmp_path), WantedAnswer(rows, more=2), lambda _: HERE)
     assert [(one.job.target, one.starts, one.seconds, one.environments) for one in found.wanted] == [
         ("other/default", 4, 95.0, 2),
         ("tiny/default", 2, 20.0, 1),
@@ -89,7 +90,7 @@ def test_what_cannot_be_built_here_is_listed_with_the_reason_and_for_whom(tmp_pa
         row("gpt/default", HERE),
         row("tiny/default", {}),
     )
-    found = plan_missing(jobs(tmp_path), WantedAnswer(rows), HERE)
+    found = plan_missing(jobs(tmp_path), WantedAnswer(rows), lambda _: HERE)
     assert found.wanted == () and found.unwanted == ("tiny/default", "other/default")
     assert [one.why for one in found.elsewhere] == [
         "torch: 2.14.0+cpu there, 2.13.0+cpu on this builder",
@@ -109,14 +110,14 @@ def test_what_cannot_be_built_here_is_listed_with_the_reason_and_for_whom(tmp_pa
     ],
 )
 def test_a_builder_makes_entries_for_its_own_gpu_only(tmp_path: Path, here: Facts, why: str) -> None:
-    found = plan_missing(jobs(tmp_path, "cuda"), WantedAnswer((row("tiny/default", GPU),)), here)
+    found = plan_missing(jobs(tmp_path, "cuda"), WantedAnswer((row("tiny/default", GPU),)), lambda _: here)
     assert [one.why for one in found.elsewhere] == ([why] if why else [])
     assert [one.job.target for one in found.wanted] == ([] if why else ["tiny/default"])
 
 
 def test_a_start_that_named_no_target_counts_for_each(tmp_path: Path) -> None:
     useless = row("tiny/default", HERE, entry=Digest.of(b"e"), why="grad mode")
-    found = plan_missing(jobs(tmp_path), WantedAnswer((row(None, HERE, spent=4.0), useless)), HERE)
+    found = plan_missing(jobs(tmp_path), WantedAnswer((row(None, HERE, spent=4.0), useless)), lambda _: HERE)
     assert [(one.job.target, one.seconds, one.perhaps, list(one.notes)) for one in found.wanted] == [
         ("tiny/default", 14.0, True, ["an entry fits there and starts compile all the same: grad mode"]),
         ("other/default", 4.0, True, []),
@@ -146,10 +147,10 @@ def test_only_what_was_wanted_is_compiled_and_is_wanted_no_more(
     assert (nothing["rows"], nothing["unwanted"]) == ([], ["tiny/default", "other/default"])
     cold = ColdStart((ColdName(Namespace("team"), ShortName("missing")),))
     work = {"inductor": KindWork(1, 0, 21.0)}
+    service = detect({**registry, **parse_spec(path.read_text(), path).targets[0].env})
     with Remote(registry["CACHESVC_URL"], registry["CACHESVC_TOKEN"]) as remote:
-        if not remote.rows("/v1/namespaces", dict):  # the first publication makes the namespace
-            pytest.fail("the namespace of the tests is missing")
-        remote.report(ReportRequest("0" * 32, detect(registry), (), work, cold=cold))
+        remote.tell("PUT", "/v1/namespaces/team/policy", Policy())  # makes the namespace
+        remote.report(ReportRequest("0" * 32, service, (), work, cold=cold))
     dry = warm("--dry-run", "--json", "--target", "tiny")
     assert [(one["target"], one["spent_seconds"], one["perhaps"]) for one in dry["rows"]] == [
         ("tiny/default", 21.0, True)
