@@ -22,6 +22,8 @@ from .framework import NOTHING, PROGRAMS, Start, frameworks_python, writing
 from .loopback import Loopback, loopback
 
 NAME = "team/ray"
+PAUSE = 2.0
+"""Seconds after the call in which a worker tells the registry of a hit: ``ray.shutdown`` kills workers."""
 TOOLS = ("bash", "sh", "env")
 """Programs with which Ray starts its processes."""
 
@@ -107,7 +109,7 @@ def test_a_worker_on_another_node_compiles_nothing_and_tells_the_registry(
 ) -> None:
     """The variables are in ``runtime_env``; Ray itself has none of them."""
     before = starts(network, registry)
-    restored = job(tmp_path, network, kind, "shutdown", worker=attached(registry), compilers=False)
+    restored = job(tmp_path, network, kind, "shutdown", PAUSE, worker=attached(registry), compilers=False)
     assert (restored.answer["state"], restored.work) == ("hit", NOTHING), restored.answer
     assert restored.answer["digest"] == built.answer["digest"]
     assert starts(network, registry) == more(before, hit=1)
@@ -124,6 +126,7 @@ def test_cachesvc_run_reaches_the_workers(
         network,
         "actor",
         "shutdown",
+        PAUSE,
         launcher=launcher,
         compilers=False,
         CACHESVC_DEADLINE="120",
