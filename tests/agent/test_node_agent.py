@@ -89,7 +89,9 @@ def start(
 
     place.mkdir(parents=True)
     place.chmod(0o1777)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    # Other tests of this process may have named folders of compilers: PyTorch does so itself.
+    prefixes = ("CACHESVC_", "TORCHINDUCTOR_", "TRITON_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     own = {
         "TEST_NAME": name,
         "CACHESVC_REPORT": "0",
