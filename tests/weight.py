@@ -48,6 +48,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds.inductor.versions",
     "cachesvc_client.kinds.kind",
     "cachesvc_client.kinds.libraries",
+    "cachesvc_client.kinds.look_ups",
     "cachesvc_client.hooks.table",
     "cachesvc_client.graphs.keys",
     "cachesvc_client.graphs.operators",

@@ -14,17 +14,7 @@ python=${PYTHON:-python3}
 mkdir -p "$folder/wheels" "$folder/models"
 
 # Versions from the lock. The machine has torch with its requirements; its own packages are as good.
-"$python" - "$tree/requirements/server.txt" >"$folder/requirements.txt" <<'END'
-import re, sys
-wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi h11 idna anyio mako
-joserfc opentelemetry-api pycparser pydantic pydantic-core pydantic-settings python-dotenv redis securesystemslib
-sqlalchemy sqlmodel starlette tuf typer typing-extensions typing-inspection uvicorn zstandard""".split()
-locked = dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", open(sys.argv[1]).read(), re.M))
-for name in wanted:
-    if name not in locked:
-        sys.exit(f"error: {name} is not in {sys.argv[1]}")
-    print(f"{name}=={locked[name]}")
-END
+"$python" "$tree/benchmarks/gpu/locked.py" "$tree/requirements/server.txt" >"$folder/requirements.txt"
 # Models of rows 14 and 19, apart from the others: transformers imports torchao if it finds it.
 printf 'diffusers==0.42.1\ntorchao==0.18.0\n' >"$folder/models.txt"
 platforms=""

@@ -16,17 +16,7 @@ mkdir -p "$folder/wheels"
 
 # Versions from the lock. The machine has torch with its requirements, and the other packages that FlashInfer
 # imports for these kernels.
-"$python" - "$tree/requirements/server.txt" >"$folder/requirements.txt" <<'END'
-import re, sys
-wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi h11 idna anyio mako
-joserfc opentelemetry-api pycparser pydantic pydantic-core pydantic-settings python-dotenv redis securesystemslib
-sqlalchemy sqlmodel starlette tuf typer typing-extensions typing-inspection uvicorn zstandard""".split()
-locked = dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", open(sys.argv[1]).read(), re.M))
-for name in wanted:
-    if name not in locked:
-        sys.exit(f"error: {name} is not in {sys.argv[1]}")
-    print(f"{name}=={locked[name]}")
-END
+"$python" "$tree/benchmarks/gpu/locked.py" "$tree/requirements/server.txt" >"$folder/requirements.txt"
 # The version of apache-tvm-ffi is the one that vLLM 0.26 names beside this FlashInfer.
 printf 'flashinfer-python==%s\napache-tvm-ffi==0.1.10\nnvidia-ml-py\n' "$flashinfer" >>"$folder/requirements.txt"
 platforms=""

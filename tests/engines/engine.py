@@ -68,11 +68,20 @@ class EngineResult:
 
 def vllm_python() -> Path:
     """Return the interpreter that has vLLM; skip the test, or fail it, if there is none."""
+    return engine_python("vLLM", PYTHON)
+
+
+def engine_python(engine: str, python: Path, compiler: Path | None = None) -> Path:
+    """Return the interpreter that has an engine; skip the test, or fail it, if there is none.
+
+    ``compiler``: the program that the engine compiles with, without which the test is skipped."""
     if not os.environ.get(VARIABLE):
         pytest.skip("engines take minutes: make test-engines starts them")
-    if not (PYTHON.parents[1] / ".ready").exists():
-        pytest.fail("no environment with vLLM: make test-engines makes it")
-    return PYTHON
+    if compiler is not None and not compiler.exists():
+        pytest.skip(f"no {compiler.name}: {engine} compiles with it")
+    if not (python.parents[1] / ".ready").exists():
+        pytest.fail(f"no environment with {engine}: make test-engines makes it")
+    return python
 
 
 def make_model(python: Path, folder: Path) -> Path:

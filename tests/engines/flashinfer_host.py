@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.gpu.kernel_jits import make_programs, make_toolkit, make_traps
 from tests.e2e.harness import environment
 from tests.e2e.registries import Served
 
-from .engine import HERE, PROGRAMS, VARIABLE, EngineResult
+from .engine import HERE, PROGRAMS, EngineResult, engine_python
 
 PYTHON = HERE.parents[1] / ".torch" / "flashinfer-0.6.14" / "bin" / "python"
 NAME = "team/modules"
@@ -26,13 +24,8 @@ _SECONDS = 900
 
 def flashinfer_python() -> Path:
     """Return the interpreter that has FlashInfer; skip the test, or fail it, if there is none."""
-    if not os.environ.get(VARIABLE):
-        pytest.skip("engines take minutes: make test-engines starts them")
-    if not (Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda") / "bin" / "nvcc").exists():
-        pytest.skip("no nvcc: FlashInfer compiles with it")
-    if not (PYTHON.parents[1] / ".ready").exists():
-        pytest.fail("no environment with FlashInfer: make test-engines makes it")
-    return PYTHON
+    nvcc = Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda") / "bin" / "nvcc"
+    return engine_python("FlashInfer", PYTHON, nvcc)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,13 @@ Helion's backend is Pallas in its interpreter, the one that searches without a G
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from benchmarks.hosts import trap
 from tests.e2e.registries import Served
 
-from .engine import HERE, PROGRAMS, VARIABLE, EngineResult, called
+from .engine import HERE, PROGRAMS, EngineResult, called, engine_python
 from .tilelang_host import host_environment
 
 PYTHON = HERE.parents[1] / ".torch" / "helion-1.5.1" / "bin" / "python"
@@ -24,11 +21,7 @@ _SECONDS = 600
 
 def helion_python() -> Path:
     """Return the interpreter that has Helion; skip the test, or fail it, if there is none."""
-    if not os.environ.get(VARIABLE):
-        pytest.skip("engines take minutes: make test-engines starts them")
-    if not (PYTHON.parents[1] / ".ready").exists():
-        pytest.fail("no environment with Helion: make test-engines makes it")
-    return PYTHON
+    return engine_python("Helion", PYTHON)
 
 
 def start(

@@ -7,13 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from benchmarks.hosts import trap
 from tests.e2e.harness import environment
 from tests.e2e.registries import Served
 
-from .engine import HERE, PROGRAMS, VARIABLE, EngineResult, called
+from .engine import HERE, PROGRAMS, EngineResult, called, engine_python
 
 PYTHON = HERE.parents[1] / ".torch" / "tilelang-0.1.15" / "bin" / "python"
 NAME = "team/kernels"
@@ -22,11 +20,7 @@ _SECONDS = 600
 
 def tilelang_python() -> Path:
     """Return the interpreter that has TileLang; skip the test, or fail it, if there is none."""
-    if not os.environ.get(VARIABLE):
-        pytest.skip("engines take minutes: make test-engines starts them")
-    if not (PYTHON.parents[1] / ".ready").exists():
-        pytest.fail("no environment with TileLang: make test-engines makes it")
-    return PYTHON
+    return engine_python("TileLang", PYTHON)
 
 
 def start(

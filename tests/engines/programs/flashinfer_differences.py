@@ -8,12 +8,12 @@ that it may change. The argument is a folder with another toolkit of CUDA."""
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 
 import flashinfer
 import tvm_ffi
+from changed_variables import changed_variables
 from flashinfer.jit import activation
 from flashinfer.jit import env as jit_env
 from flashinfer.jit.core import MissingJITCacheError
@@ -74,19 +74,6 @@ def origin(**changes):
 
 
 @contextlib.contextmanager
-def variables(changes):
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
 def changed(file):
     before = file.read_bytes() if file.exists() else None
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +118,7 @@ def main():
     for name, changes in FLAGS.items():
         differences[name] = origin(**changes)
     for name, changes in VARIABLES.items():
-        with variables(changes):
+        with changed_variables(changes):
             differences[name] = origin()
     for name, module in VERSIONS.items():
         with version(module):

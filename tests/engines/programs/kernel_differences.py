@@ -6,13 +6,13 @@ caches are emptied before each."""
 
 import contextlib
 import json
-import os
 import sys
 
 import tilelang
 import tilelang.cache
 import tilelang.language
 import tvm_ffi
+from changed_variables import changed_variables
 from kernels import matmul, report, run
 
 BODIES = {
@@ -44,19 +44,6 @@ VARIABLES = {
     "another compiler": {"CXX": sys.executable},
     "another compiler by CC": {"CC": sys.executable},
 }
-
-
-@contextlib.contextmanager
-def variables(changes):
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -105,7 +92,7 @@ def main():
         **{label: (contextlib.nullcontext, body, {}) for label, body in BODIES.items()},
         **{label: (contextlib.nullcontext, {}, options) for label, options in OPTIONS.items()},
         **{
-            label: (lambda changes=changes: variables(changes), {}, {})
+            label: (lambda changes=changes: changed_variables(changes), {}, {})
             for label, changes in VARIABLES.items()
         },
         **{label: (change, {}, {}) for label, change in OTHERS.items()},
@@ -116,7 +103,9 @@ def main():
                 answer["differences"][label] = source(body, options)
         except Exception as error:  # noqa: BLE001 - TileLang refuses the difference
             answer["refused"][label] = repr(error)[:300]
-    with variables({"TILELANG_VERBOSE": "0", "TILELANG_PRINT_ON_COMPILATION": "0", "SOME_OTHER": "1"}):
+    with changed_variables(
+        {"TILELANG_VERBOSE": "0", "TILELANG_PRINT_ON_COMPILATION": "0", "SOME_OTHER": "1"}
+    ):
         answer["same"]["variables that change no code"] = source()
     answer["same"]["last"] = source()
     print(json.dumps({**answer, **report()}), flush=True)

@@ -7,9 +7,6 @@ such a look-up it gets the path of a record that a verified revision installed.
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,34 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..look_ups import LookUps
 from .rules import FOLDER, key_of
 
 if TYPE_CHECKING:
     from .made import Made
 
-_log = logging.getLogger("cachesvc")
-_MOST_REASONS = 8
 _NO_LOOK_UP = "it did not look into its cache"
 
 
-class Configurations:
+class Configurations(LookUps):
     """The configurations of this process: which may be taken, which were taken and which were found."""
 
     def __init__(self) -> None:
+        super().__init__("Helion", "configuration")
         self.taken: set[str] = set()
         """Paths, below the kind's folder, of the records whose configuration Helion took."""
         self.found: dict[str, bytes] = {}
         """Records of the configurations that this process found by searching, by their path."""
-        self.reasons: list[str] = []
-        """Why Helion searched here and took nothing from an entry, in words for the user."""
-        self.seconds = 0.0
-        """Seconds that look-ups and records took, without Helion's own work."""
         self._accepted: dict[str, list[tuple[Path, str]]] = {}
         """Helion's key -> the roots and paths of the records that may be taken."""
         self._anew = False
-        self._call = threading.local()
-        """Of the present call on a thread. ``file``: the record that Helion reads; ``reason``: why it reads
-        none; ``searched``: the kernel of the last search."""
+        # ``self._call`` has, beside ``reason``, ``file``: the record that Helion reads, and ``searched``: the
+        # kernel of the last search. Neither is there before a call.
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the records among these files to be taken."""
@@ -168,23 +160,6 @@ class Configurations:
         if key_of(path):
             self.found[path] = data
 
-    def _timed(self, step: Callable[[], Any]) -> Any:
-        """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
-        from ..torch_extensions.flags import Doubt
-
-        begin = time.perf_counter()
-        try:
-            return step()
-        except Doubt as doubt:
-            self._call.reason = str(doubt)
-            _log.debug("a kernel is left to Helion: %s", doubt)
-        except Exception:  # noqa: BLE001 - a doubt too: Helion goes on as without us
-            self._call.reason = "an entry's configuration cannot be judged here"
-            _log.debug("a kernel is left to Helion", exc_info=True)
-        finally:
-            self.seconds += time.perf_counter() - begin
-        return None
-
     @contextmanager
     def _in_place(self, file: Path) -> Iterator[None]:
         """Have Helion read ``file`` on this thread."""
@@ -193,10 +168,6 @@ class Configurations:
             yield
         finally:
             self._call.file = None
-
-    def _note(self, reason: str) -> None:
-        if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
-            self.reasons.append(reason)
 
 
 def _configuration(made: Made) -> Any:

@@ -7,9 +7,6 @@ library. For the length of such a look-up it gets the folder that a verified rev
 from __future__ import annotations
 
 import json
-import logging
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..look_ups import LookUps
 from ..rules import AcceptedFolders
 from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
 from .versions import BACKEND, TARGET
 
 if TYPE_CHECKING:
     from .provenance import Provenance
-
-_log = logging.getLogger("cachesvc")
-_MOST_REASONS = 8
 
 
 class CompiledKernel(NamedTuple):
@@ -41,10 +36,11 @@ class CompiledKernel(NamedTuple):
     made: bytes
 
 
-class Kernels:
+class Kernels(LookUps):
     """The kernels of this process: which may be loaded, which were loaded and which were compiled."""
 
     def __init__(self) -> None:
+        super().__init__("TileLang", "kernel")
         self.off = False
         """Whether this process has a GPU, where nobody has run the kind yet: then TileLang is left alone."""
         self.host = ""
@@ -53,15 +49,10 @@ class Kernels:
         """Folders, below the kind's folder, of the accepted kernels that TileLang loaded."""
         self.compiled: dict[str, CompiledKernel] = {}
         """Kernels that were compiled here, by ``<key>/<made>``."""
-        self.reasons: list[str] = []
-        """Why kernels were compiled here and not taken from an entry, in words for the user."""
-        self.seconds = 0.0
-        """Seconds that look-ups and records took, without TileLang's own work."""
         self._accepted = AcceptedFolders(RULES, MADE, HOST_FOLDER)
         """The folders that may hold the kernel of a key."""
-        self._call = threading.local()
-        """Of the present call on a thread. ``place``: the key that TileLang looks up, and the folder that it
-        gets; ``reason``: why it gets none; ``manifest``: what TileLang wrote last."""
+        # ``self._call`` has, beside ``reason``, ``place``: the key that TileLang looks up, and the folder
+        # that it gets, and ``manifest``: what TileLang wrote last. Neither is there before a call.
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be loaded."""
@@ -186,23 +177,6 @@ class Kernels:
         compiled = CompiledKernel(folder, digests, manifest, made)
         self.compiled[f"{given['key']}/{_digest(made)[:16]}"] = compiled
 
-    def _timed(self, step: Callable[[], Any]) -> Any:
-        """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
-        from ..torch_extensions.flags import Doubt
-
-        begin = time.perf_counter()
-        try:
-            return step()
-        except Doubt as doubt:
-            self._call.reason = str(doubt)
-            _log.debug("a kernel is left to TileLang: %s", doubt)
-        except Exception:  # noqa: BLE001 - a doubt too: TileLang goes on as without us
-            self._call.reason = "an entry's kernel cannot be judged here"
-            _log.debug("a kernel is left to TileLang", exc_info=True)
-        finally:
-            self.seconds += time.perf_counter() - begin
-        return None
-
     @contextmanager
     def _in_place(self, key: str, folder: Path) -> Iterator[None]:
         """Have TileLang look into ``folder`` for this key, on this thread."""
@@ -211,10 +185,6 @@ class Kernels:
             yield
         finally:
             self._call.place = None
-
-    def _note(self, reason: str) -> None:
-        if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
-            self.reasons.append(reason)
 
 
 def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
