@@ -36,6 +36,7 @@ from cachesvc_client.commands.documents import (
     format_of,
 )
 from cachesvc_client.commands.explain import Explanation
+from cachesvc_client.commands.inventory import ShownEntry, ShownName
 from cachesvc_client.commands.oci_mcv import ImportedImage
 from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
 from cachesvc_client.commands.provenance import ProvenanceRow
@@ -60,7 +61,6 @@ from cachesvc_client.wire.admin import (
 )
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.protocol import (
-    EntrySummary,
     EnvironmentUse,
     NameSummary,
     SignerRecord,
@@ -98,6 +98,11 @@ _BACKUP = {"created": _Time, "schema": str, "keys": [str]}
 _TRUST_PLAN = _plan(TrustRow)
 ANSWERS: dict[str, Any] = {
     "whoami": {"registry": str, "": WhoAmI},
+    "ls": _rows(NameSummary),
+    "ls entries": _rows(EntryRecord),
+    "search": _rows(EntryRecord),
+    "show": ShownName,
+    "show entry": ShownEntry,
     "doctor": {"ok": bool, "checks": [Check], "fingerprint": dict[str, FactorValue]},
     "doctor hooks": _rows({"presence": Presence, "": Hook}),
     "explain": Explanation,
@@ -132,7 +137,7 @@ ANSWERS: dict[str, Any] = {
     "admin publishers remove": _plan(PublisherRecord),
     "admin names list": _rows(NameSummary),
     "admin entries list": _rows(EntryRecord),
-    "admin entries show": {"entry": EntrySummary, "revisions": [RevisionRecord]},
+    "admin entries show": ShownEntry,
     "admin entries delete": _plan(EntryRecord, refused=[{"entry": str, **_ERROR}]),
     "admin revisions list": _rows(RevisionRecord),
     "admin revisions show": {"": RevisionRecord, "provenance": ProvenanceRecord},

@@ -105,7 +105,7 @@ def test_a_mistake_is_one_line_with_the_nearest_word(capsys, words, parts):
 
 def test_the_servers_program_names_the_nearest_command(server_program):
     status, _, err = server_program("serv")
-    assert status == 2 and "Did you mean 'serve'?" in err and "python -m" not in err
+    assert status == 2 and "Did you mean 'serve'" in err and "python -m" not in err
     assert "Did you mean 'tokens'?" in server_program("admin", "token")[2]
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
 

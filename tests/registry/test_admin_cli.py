@@ -263,7 +263,7 @@ def test_names_are_found_by_a_part_and_by_a_pattern(
         (("entries", "list", f"{team}/sentimnet"), f"did you mean {team}/sentiment?"),
         (("entries", "list", f"{team}/x*z"), "nothing is under"),
         (("entries", "list", f"{team}/sentiment:v2"), "its tags: latest, v1"),
-        (("names", "list", "nope-nope"), "see: cachesvc admin names list"),
+        (("names", "list", "nope-nope"), "the command ls lists the names"),
         (("revisions", "list", f"{team}/visoin"), f"did you mean {team}/vision?"),
         (("stats", "nope-nope"), "does not exist"),
     ):
@@ -316,7 +316,7 @@ def test_a_plan_and_a_deed_read_differently(admin: Admin, server: Server, key: S
 def test_listings_go_on_past_a_page(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc.cli.admin.connection.MAX_PAGE", 2)
+    monkeypatch.setattr("cachesvc_client.commands.registry_calls.MAX_PAGE", 2)
     publication = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
     rows = admin("entries", "list", team, "--json").rows
     assert sorted(row["entry"] for row in rows) == sorted(publication)
@@ -532,7 +532,8 @@ def test_a_reader_may_administer_nothing(
         result = admin(*words)
         assert result.status == 3 or "may not admin" in result.err, (words, result)
         assert len(result.err.strip().splitlines()) == 1 or words[0] == "entries"
-    listing = admin("entries", "list", team, "--json")
+    assert [row["namespace"] for row in admin("entries", "list", team, "--json").rows] == [team]
+    listing = admin("entries", "list", f"{team}-other", "--json")
     assert (listing.status, listing.out, listing.error["code"]) == (3, "", "forbidden")
 
 

@@ -62,7 +62,14 @@ def _client_commands(path: str, command: Any) -> set[str]:
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    variants = {"doctor hooks", "explain provenance", "oci pull mcv", "oci import mcv"}
+    variants = {
+        "ls entries",
+        "show entry",
+        "doctor hooks",
+        "explain provenance",
+        "oci pull mcv",
+        "oci import mcv",
+    }
     assert set(ANSWERS) - variants == with_json()
     assert json.loads(SCHEMA.read_text()) == schema(), "run `make pages`"
     jsonschema.Draft202012Validator.check_schema(schema())
@@ -166,6 +173,11 @@ def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     assert run("whoami")["role"] == "admin"
     assert run("doctor", "team/bert")["ok"]
     assert run("doctor --hooks", name="doctor hooks")["rows"]
+    assert [row["name"] for row in run("ls", "team")["rows"]] == ["bert"]
+    [entry] = run("ls", "team/bert", name="ls entries")["rows"]
+    assert run("search", "team", "--target", "bert")["rows"] == [entry]
+    assert run("show", "team/bert")["name"]["tags"] == ["latest"]
+    assert len(run("show", entry["entry"], name="show entry")["revisions"]) == 2
     [judged] = run("explain", "team/bert")["entries"]
     assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
     run("explain --provenance", "team/bert", name="explain provenance")

@@ -301,12 +301,15 @@ def test_a_node_of_another_replica_refuses_at_each_start_from_5_seconds_on(
     first, second = (replace(reg.registry, hot=MemoryHot(), clock=time.time) for _ in range(2))
     published(reg, leaked)
     with serving(second) as url:
+        asked = time.monotonic()
         [revision] = node("first node", url)
         revoke(replace(reg, registry=first), leaked)
         revoked = time.monotonic()
         time.sleep(4.5)
-        assert node("second node", url) == [revision], "the replica remembers its answer for 5 s"
-        time.sleep(revoked + ANSWER_SECONDS - time.monotonic())
+        before = node("second node", url)
+        if time.monotonic() < asked + ANSWER_SECONDS:  # a busy machine may be later than that
+            assert before == [revision], "the replica remembers its answer for 5 s"
+        time.sleep(max(0.0, revoked + ANSWER_SECONDS - time.monotonic()))
         for name in ("first node", "second node", "third node"):
             assert node(name, url) == [], name
 

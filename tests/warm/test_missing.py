@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from cachesvc.warm.missing import plan_missing
 from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
-from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
@@ -124,6 +124,14 @@ def test_a_start_that_named_no_target_counts_for_each(tmp_path: Path) -> None:
     ]
 
 
+def environment_of(variables: dict[str, str]) -> Facts:
+    """Return the fingerprint of a fresh process: in this one other tests may have set torch's options."""
+    program = [sys.executable, "-m", "cachesvc_client", "environment", "--json"]
+    done = subprocess.run(program, env=variables, capture_output=True, text=True, timeout=120, check=True)
+    facts: Facts = json.loads(done.stdout)["fingerprint"]
+    return facts
+
+
 @pytest.mark.compiles
 def test_only_what_was_wanted_is_compiled_and_is_wanted_no_more(
     registry: dict[str, str], tmp_path: Path
@@ -147,11 +155,12 @@ def test_only_what_was_wanted_is_compiled_and_is_wanted_no_more(
     assert (nothing["rows"], nothing["unwanted"]) == ([], ["tiny/default", "other/default"])
     cold = ColdStart((ColdName(Namespace("team"), ShortName("missing")),))
     work = {"inductor": KindWork(1, 0, 21.0)}
-    service = detect({**registry, **parse_spec(path.read_text(), path).targets[0].env})
+    service = environment_of({**registry, **parse_spec(path.read_text(), path).targets[0].env})
     with Remote(registry["CACHESVC_URL"], registry["CACHESVC_TOKEN"]) as remote:
         remote.tell("PUT", "/v1/namespaces/team/policy", Policy())  # makes the namespace
         remote.report(ReportRequest("0" * 32, service, (), work, cold=cold))
     dry = warm("--dry-run", "--json", "--target", "tiny")
+    assert dry["elsewhere"] == []
     assert [(one["target"], one["spent_seconds"], one["perhaps"]) for one in dry["rows"]] == [
         ("tiny/default", 21.0, True)
     ]

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from cachesvc_client.commands.columns import SIGNER_COLUMNS
+from cachesvc_client.commands.listing import moment
+from cachesvc_client.commands.registry_calls import Connection, all_pages, path_with_query
 from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire.admin import (
     BOUNDS,
@@ -28,14 +31,12 @@ from cachesvc_client.wire.suggestion import did_you_mean
 from ..group import Group
 from . import admin, completion
 from .arguments import parse_namespace, parse_option
-from .columns import SIGNER_COLUMNS
-from .connection import Connection, all_pages, connect, path_with_query
+from .connection import connect
 from .output import (
     Apply,
     AsJson,
     Form,
     Output,
-    moment,
     print_json,
     show_facts,
     show_line,

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from cachesvc_client.commands.documents import utc_text
+from cachesvc_client.commands.listing import Columns
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.text import count_text
 
 from . import admin
-from .output import Apply, AsJson, Columns, show_line, show_plan
+from .output import Apply, AsJson, show_line, show_plan
 
 _PARTS: Columns = {
     "what": lambda row: row.part,

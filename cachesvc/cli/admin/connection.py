@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlencode, urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
+from cachesvc_client.commands.registry_calls import Connection
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import MAX_PAGE
-from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Unauthenticated, from_wire
+from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
@@ -37,27 +36,6 @@ class AdminOptions:
     local: bool
     data: Path | None
     config: Path | None
-
-
-class Connection(Protocol):
-    """A connection to a registry's API; every call sends the user's token.
-
-    The client's ``Remote`` is one. With ``--local`` the API runs in this process and needs no token.
-    """
-
-    def call(
-        self, method: str, path: str, record: object | None, answer_type: type[R], *, idempotent: bool = True
-    ) -> R:
-        """Sends ``record`` and returns the answer as ``answer_type``."""
-        ...
-
-    def rows(self, path: str, item: type[R]) -> tuple[R, ...]:
-        """Returns the list at ``path``, each row as ``item``."""
-        ...
-
-    def tell(self, method: str, path: str, record: object | None = None) -> None:
-        """Sends ``record`` to a route whose answer has no body."""
-        ...
 
 
 @contextmanager
@@ -181,51 +159,3 @@ def _scope(method: str, path: str, body: bytes) -> dict[str, Any]:
         "server": None,
         "state": {"token": Token("console", "cachesvc admin --local", Role.admin, ANY)},
     }
-
-
-def path_with_query(path: str, **query: object) -> str:
-    """Returns ``path`` with its query. Leaves out what is ``None``, false or empty; repeats a list's name."""
-    present = {name: value for name, value in query.items() if value not in (None, False, "", ())}
-    texts = {name: "true" if value is True else value for name, value in present.items()}
-    return f"{path}?{urlencode(texts, doseq=True)}" if texts else path
-
-
-def all_pages(
-    registry: Connection, path: str, page_type: Any, most: int | None, **query: object
-) -> Iterator[Any]:
-    """Yields the rows of a paged listing, at most ``most``; fetches a page when its first row is needed."""
-    cursor: str | None = None
-    left = most
-    while left is None or left > 0:
-        size = MAX_PAGE if left is None else min(left, MAX_PAGE)
-        page = registry.call(
-            "GET", path_with_query(path, cursor=cursor, limit=size, **query), None, page_type
-        )
-        yield from page.rows
-        left = None if left is None else left - len(page.rows)
-        cursor = page.next
-        if cursor is None:
-            return
-
-
-def complete_digest(registry: Connection, kind: str, text: str) -> Digest:
-    """Returns the digest of the entry or revision that ``text`` names: a digest, or the beginning of one.
-
-    Raises ``Corrupt`` if the registry completes the beginning to a digest that begins otherwise.
-    """
-    if Digest.pattern.fullmatch(text):
-        return Digest(text)
-    beginning = text.removeprefix("sha256:")
-    if not (beginning.isalnum() and beginning.isascii()):
-        raise InvalidRequest(
-            f"{kind}: {text[:80]!r}", "give its digest, or 4 or more of its first hex digits"
-        )
-    digest = registry.call("GET", f"/v1/digests/{kind}/{beginning}", None, _Completed).digest
-    if not digest.hex.startswith(beginning.lower()):
-        raise Corrupt(f"the registry answered {digest} for the {kind} that begins with {beginning}")
-    return digest
-
-
-@dataclass(frozen=True, slots=True)
-class _Completed:
-    digest: Digest

@@ -7,35 +7,25 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.columns import ENTRY_COLUMNS, NAME_COLUMNS
 from cachesvc_client.commands.documents import error_record
+from cachesvc_client.commands.inventory import print_entry, read_entry
+from cachesvc_client.commands.listing import digest_text
+from cachesvc_client.commands.matching import (
+    Place,
+    entries_in,
+    names_in,
+)
+from cachesvc_client.commands.registry_calls import Connection, all_pages, complete_digest, path_with_query
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
-from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
-from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import EntrySummary
 from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin, completion
-from .arguments import parse_namespace, parse_option
-from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
-from .connection import Connection, all_pages, complete_digest, connect, path_with_query
-from .matching import Place, all_names, is_pattern, matching_names, matching_places, namespaces_of
-from .output import (
-    Apply,
-    AsJson,
-    Columns,
-    Form,
-    Output,
-    digest_text,
-    name_text,
-    print_json,
-    show_facts,
-    show_line,
-    show_plan,
-    show_table,
-)
+from .connection import connect
+from .output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 
 names = typer.Typer(cls=Group, no_args_is_help=True, help="What namespaces have entries under.")
 entries = typer.Typer(cls=Group, no_args_is_help=True, help="Lines of revisions: search, show, delete.")
@@ -71,13 +61,6 @@ Shape = Annotated[str | None, typer.Option(help="Of an input, such as 8x128.")]
 TargetPart = Annotated[str | None, typer.Option(help="A part of the target.")]
 Unused = Annotated[int | None, typer.Option(min=0, help="Offered to nobody for so many days.")]
 
-_NAMES: Columns = {
-    "name": lambda row: f"{row.namespace}/{row.name}",
-    "entries": lambda row: row.entries,
-    "bytes": lambda row: bytes_text(row.bytes),
-    "tags": lambda row: ", ".join(row.tags[:8]) + (" …" if len(row.tags) > 8 else ""),
-}
-
 
 @names.command("list")
 def list_names(
@@ -90,9 +73,8 @@ def list_names(
 ) -> None:
     """List names with their tags."""
     with connect(context) as registry:
-        rows = all_names(registry) if where is None else matching_names(registry, where.rstrip("/"))
-        exact = [row for row in rows if where in (row.namespace, f"{row.namespace}/{row.name}")]
-    show_table(exact or rows, _NAMES, as_json, output=output)
+        rows = names_in(registry, where)
+    show_table(rows, NAME_COLUMNS, as_json, output=output)
 
 
 @entries.command("list")
@@ -114,12 +96,9 @@ def list_entries(
     output: Output = Form.table,
 ) -> None:
     """List or search entries, newest first."""
+    facts = _facts(model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
     with connect(context) as registry:
-        rows: list[EntryRecord] = []
-        for place in _places(registry, where):
-            query = _query(place, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
-            left = None if limit is None else limit - len(rows)
-            rows += all_pages(registry, "/v1/entries", EntryPage, left, pinned=pinned, **query)
+        rows = entries_in(registry, where, limit, pinned=pinned, **facts)
     show_table(rows, ENTRY_COLUMNS, as_json, "none that has all these facts", output)
 
 
@@ -127,32 +106,11 @@ def list_entries(
 def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
     """Show an entry: what it is for, its reported outcomes, and its revisions."""
     with connect(context) as registry:
-        key = complete_digest(registry, "entry", entry)
-        summary = registry.call("GET", f"/v1/entries/{key}", None, EntrySummary)
-        revisions = registry.rows(f"/v1/entries/{key}/revisions", RevisionRecord)
+        shown = read_entry(registry, entry)
     if as_json:
-        print_json({"entry": summary, "revisions": revisions})
-        return
-    facts: list[tuple[str, object]] = [
-        ("entry", summary.entry),
-        ("name", name_text(revisions[0])),
-        ("target", summary.target),
-        ("scopes", ", ".join(summary.scopes)),
-    ]
-    facts += [(name, value) for name, value in sorted(summary.fingerprint.items()) if name != "cpu_flags"]
-    facts += [(f"measured {name}", duration_text(value)) for name, value in sorted(summary.measured.items())]
-    show_facts(facts, None, False)
-    for use in summary.usefulness:
-        starts = ", ".join(
-            f"{getattr(use, state)} {state}"
-            for state in ("hit", "partial", "inert", "miss", "unused")
-            if getattr(use, state)
-        )
-        about = use.facts.get("gpu") or use.facts.get("cpu_isa", "")
-        show_line(
-            f"starts on {about or digest_text(use.environment)}: {starts}; {duration_text(use.saved)} saved"
-        )
-    show_table(revisions, REVISION_COLUMNS, False)
+        print_json(shown)
+    else:
+        print_entry(shown)
 
 
 @entries.command("delete")
@@ -174,7 +132,9 @@ def delete_entries(
 ) -> None:
     """Delete the entries that match, with all their revisions. Pinned entries stay; a
     line for each says so."""
-    query = _query(_parse_place(where), model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+    place = Place.parse(where) if where is not None else None
+    facts = _facts(model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+    query = {**(place.query() if place else {}), **facts}
     if not entry and not any(query.values()):
         raise InvalidRequest("that would be every entry", "name a namespace, or give --entry or a filter")
     with connect(context) as registry:
@@ -211,8 +171,7 @@ def _delete(registry: Connection, rows: list[EntryRecord]) -> list[tuple[EntryRe
     return failed
 
 
-def _query(
-    place: Place | None,
+def _facts(
     model: str | None,
     gpu: str | None,
     torch: str | None,
@@ -225,9 +184,6 @@ def _query(
 ) -> dict[str, object]:
     since = None if unused_days is None else int(time.time()) - unused_days * 86_400
     return {
-        "namespace": place and place.namespace,
-        "name": place and place.name,
-        "tag": place and place.tag,
         "model": model,
         "gpu": gpu,
         "torch": torch,
@@ -238,39 +194,6 @@ def _query(
         "trunk": trunk,
         "unused_since": since,
     }
-
-
-def _parse_place(text: str | None) -> Place | None:
-    if text is None:
-        return None
-    if "/" not in text:
-        return Place(parse_namespace(text))
-    name = parse_option(lambda: Name.parse(text))
-    return Place(name.namespace, name.name, name.tag if ":" in text else None)
-
-
-def _places(registry: Connection, text: str | None) -> list[Place | None]:
-    """Return the places that a text means: the one of that very name, else those that match it. ``None`` is
-    every place."""
-    if text is None:
-        return [None]
-    if not is_pattern(text):
-        place = _parse_place(text)
-        if place and place.name is None and place.namespace in namespaces_of(registry):
-            return [place]  # it may hold nothing
-        query = _query(place, None, None, None, None, None, None, None, False, None)
-        if any(True for _ in all_pages(registry, "/v1/entries", EntryPage, 1, **query)):
-            return [place]
-    return [*matching_places(registry, text)]
-
-
-def entries_under(registry: Connection, text: str) -> list[EntryRecord]:
-    """Return the entries of the names that ``text`` means. Raises ``NotFound`` if there are none."""
-    rows: list[EntryRecord] = []
-    for place in _places(registry, text):
-        query = _query(place, None, None, None, None, None, None, None, False, None)
-        rows += all_pages(registry, "/v1/entries", EntryPage, None, **query)
-    return rows
 
 
 def _entry(registry: Connection, text: str) -> EntryRecord:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import shutil
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
 from cachesvc_client.commands.documents import document
-from cachesvc_client.commands.tables import aligned, distance_text, fitting, time_text
+from cachesvc_client.commands.listing import Columns, print_facts, print_listing
 from cachesvc_client.wire.errors import printable
 
 
@@ -57,14 +52,6 @@ Output = Annotated[
     ),
 ]
 
-Columns = Mapping[str, Callable[[Any], object]]
-"""The headings of a table, and how each cell is made of a row."""
-_DROP_FIRST = (
-    *("files", "by", "minutes", "audience", "created", "head", "signed", "torch", "requires", "published"),
-    *("keep days", "keep revisions", "unused days", "size", "keep bytes", "device", "used", "bytes of"),
-    *("last used", "to compile", "expires", "details", "label"),
-)
-"""Headings of the columns that a narrow terminal does without, in this order."""
 _PAST = {
     "delete": "deleted",
     "publish": "published",
@@ -79,13 +66,6 @@ _PAST = {
     "tag": "tagged",
 }
 """The first words of what plans say, and of what deeds say."""
-
-
-class Moment(int):
-    """A time in seconds of UTC. As text it is its distance from now, since people compare times in tables."""
-
-    def __str__(self) -> str:
-        return distance_text(int(self), time.time())
 
 
 def show_line(text: str, *, err: bool = False) -> None:
@@ -104,36 +84,15 @@ def show_table(
     """Prints a table with headings, or an answer in JSON with ``rows``, or CSV; where there are no rows, the
     line ``if_empty``. A table fits the terminal: columns that are needed less are left out, and named on
     stderr."""
-    if as_json or output is Form.json:
-        print_json({"rows": rows})
-        return
-    cells: list[list[object]] = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
-    if output is Form.csv:
-        texts = ([time_text(cell) if isinstance(cell, Moment) else cell for cell in row] for row in cells)
-        csv.writer(sys.stdout, lineterminator="\n").writerows(texts)
-        return
-    if not rows:
-        show_line(if_empty)
-        return
-    fitted, dropped = fitting(cells, sys.maxsize if output is Form.wide else _width(), _DROP_FIRST)
-    typer.echo(aligned(fitted))
-    if dropped:
-        show_line(f"not shown, for want of room: {', '.join(dropped)}; -o wide shows all", err=True)
-
-
-def _width() -> int:
-    """Return the columns of the terminal. A pipe takes any width, unless COLUMNS says otherwise."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
-        return sys.maxsize
-    return shutil.get_terminal_size().columns
+    print_listing(_Command.name, rows, columns, "json" if as_json else output.value, if_empty)
 
 
 def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: bool) -> None:
     """Prints a line for each known fact of one thing, or ``record`` as JSON."""
     if as_json:
         print_json(record)
-        return
-    typer.echo(aligned([(name, value) for name, value in facts if value not in (None, "")]))
+    else:
+        print_facts(facts)
 
 
 def print_json(value: object) -> None:
@@ -178,28 +137,3 @@ def plan_text(summary: str, applied: bool) -> str:
     if verb not in _PAST:
         return summary if applied else f"plan: {summary}"
     return (_PAST[verb] if applied else f"would {verb}") + space + rest
-
-
-def digest_text(digest: str | None) -> str:
-    """Returns the first 12 hex digits of a digest: commands accept them in place of the whole."""
-    return digest.removeprefix("sha256:")[:12] if digest else ""
-
-
-def moment(seconds: int | None) -> Moment | str:
-    """Returns the cell of a time; nothing for ``None``."""
-    return "" if seconds is None else Moment(seconds)
-
-
-def name_text(row: Any) -> str:
-    """Returns the ``namespace/name:tag`` of a row, and its lane if it has one."""
-    return f"{row.namespace}/{row.name}:{row.tag}" + _lane_text(row)
-
-
-def name_and_lane(row: Any) -> str:
-    """Returns the ``namespace/name`` of a row, and its lane if it has one."""
-    return f"{row.namespace}/{row.name}" + _lane_text(row)
-
-
-def _lane_text(row: Any) -> str:
-    lane = getattr(row, "lane", None)
-    return f" [{lane}]" if lane else ""

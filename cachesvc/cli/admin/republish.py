@@ -18,6 +18,8 @@ from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequ
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.commands.listing import Columns, digest_text, moment
+from cachesvc_client.commands.registry_calls import all_pages, complete_digest
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
@@ -34,9 +36,9 @@ from cachesvc_client.wire.text import count_text
 from ..lifetime import parse_lifetime
 from . import admin
 from .arguments import parse_option
-from .connection import all_pages, complete_digest, connect_over_http
+from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
-from .output import Apply, AsJson, Columns, digest_text, moment, show_plan
+from .output import Apply, AsJson, show_plan
 from .revisions import revisions
 
 if TYPE_CHECKING:

@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.columns import REVISION_COLUMNS
 from cachesvc_client.commands.documents import present
+from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.commands.matching import entries_in, is_pattern
 from cachesvc_client.commands.provenance import proof_facts, provenance_facts
+from cachesvc_client.commands.registry_calls import Connection, complete_digest
 from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire.admin import (
     ProvenanceRecord,
@@ -25,19 +29,12 @@ from cachesvc_client.wire.provenance import read_statement
 from ..group import Group
 from . import admin
 from .arguments import parse_option
-from .columns import REVISION_COLUMNS
-from .connection import Connection, complete_digest, connect
-from .entries import entries_under
-from .matching import is_pattern
+from .connection import connect
 from .output import (
     Apply,
     AsJson,
-    Columns,
     Form,
     Output,
-    digest_text,
-    moment,
-    name_text,
     print_json,
     show_facts,
     show_line,
@@ -78,7 +75,7 @@ def list_revisions(
                     f"{name_text(row)} {row.target}, entry {digest_text(row.entry)}:",
                     _lines(registry, row.entry),
                 )
-                for row in entries_under(registry, entry)
+                for row in entries_in(registry, entry)
             ]
         else:
             found = [("", _lines(registry, complete_digest(registry, "entry", entry)))]

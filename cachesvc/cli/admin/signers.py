@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 
 from cachesvc_client.bundle.seal import PublicKey, key_text
+from cachesvc_client.commands.columns import SIGNER_COLUMNS
+from cachesvc_client.commands.listing import Columns, moment, name_and_lane
+from cachesvc_client.commands.registry_calls import path_with_query
 from cachesvc_client.commands.tables import time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
@@ -17,17 +20,13 @@ from cachesvc_client.wire.text import count_text
 from ..group import Group
 from . import admin, completion
 from .arguments import parse_option
-from .columns import SIGNER_COLUMNS
-from .connection import connect, path_with_query
+from .connection import connect
 from .keys import complete_key, near_key
 from .output import (
     Apply,
     AsJson,
-    Columns,
     Form,
     Output,
-    moment,
-    name_and_lane,
     plan_text,
     print_json,
     show_line,

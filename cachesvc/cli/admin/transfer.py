@@ -14,6 +14,8 @@ from cachesvc.domain.offers import withheld
 from cachesvc_client.bundle.check import Policy, Verified
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
 from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.commands.listing import Columns, digest_text, name_text
+from cachesvc_client.commands.registry_calls import all_pages
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
@@ -26,10 +28,10 @@ from cachesvc_client.wire.text import count_text
 
 from . import admin
 from .arguments import parse_namespace, parse_option
-from .connection import all_pages, connect_over_http
+from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
 from .export_file import read_export, write_export
-from .output import Apply, AsJson, Columns, digest_text, name_text, show_line, show_plan
+from .output import Apply, AsJson, show_line, show_plan
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote

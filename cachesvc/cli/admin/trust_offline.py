@@ -13,6 +13,7 @@ import typer
 
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.commands.registry_calls import Connection
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.trust_root.metadata import read_root, read_targets
 from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
@@ -22,7 +23,6 @@ from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 
 from .arguments import parse_option
-from .connection import Connection
 from .output import show_plan
 from .trust import TRUST_COLUMNS, TrustRow, root_rows, target_rows
 

@@ -6,10 +6,9 @@ from contextlib import suppress
 
 import typer
 
+from cachesvc_client.commands.registry_calls import Connection
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.trust_changes import TrustState
-
-from .connection import Connection
 
 
 def read_state(registry: Connection) -> TrustState | None:

@@ -9,6 +9,9 @@ from typing import Annotated
 import typer
 
 from cachesvc_client.commands.coverage import environment_label
+from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.commands.matching import check_namespace
+from cachesvc_client.commands.registry_calls import Connection, path_with_query
 from cachesvc_client.commands.tables import aligned, bytes_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
@@ -17,21 +20,8 @@ from cachesvc_client.wire.text import count_text
 
 from . import admin
 from .arguments import parse_namespace
-from .connection import Connection, connect, path_with_query
-from .matching import check_namespace
-from .output import (
-    Apply,
-    AsJson,
-    Columns,
-    digest_text,
-    moment,
-    name_text,
-    print_json,
-    show_facts,
-    show_line,
-    show_plan,
-    show_table,
-)
+from .connection import connect
+from .output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
 
 
 @dataclass(frozen=True, slots=True)

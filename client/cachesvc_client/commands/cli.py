@@ -30,6 +30,7 @@ from .arguments import (
 from .cache import add_cache
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_environment, add_explain
+from .inventory_commands import add_ls, add_search, add_show
 from .login_commands import add_login, add_logout, add_whoami
 from .node import add_node
 from .oci import add_oci
@@ -87,6 +88,9 @@ def parser(program: str) -> Parser:
         add_logout,
         add_whoami,
         _add_run,
+        add_ls,
+        add_search,
+        add_show,
         _add_doctor,
         add_explain,
         add_coverage,

@@ -133,19 +133,10 @@ def within(ask: Callable[[], Iterable[str]]) -> list[str]:
 def _names() -> list[str]:
     from ..config import Config
     from ..http.registry import Remote
-    from ..wire.admin import NamespaceRecord
-    from ..wire.protocol import NameSummary
+    from .matching import all_names
 
     config = Config.read()
     if config.url is None:
         return []
     with Remote(config.url, config.token, timeout=SECONDS, connect_timeout=SECONDS, retries=0) as remote:
-        who = remote.whoami()
-        spaces: list[str] = [who.namespace]
-        if who.namespace == "*":
-            spaces = [row.namespace for row in remote.rows("/v1/namespaces", NamespaceRecord)]
-        return [
-            f"{space}/{row.name}"
-            for space in spaces
-            for row in remote.rows(f"/v1/namespaces/{space}/names", NameSummary)
-        ]
+        return [f"{row.namespace}/{row.name}" for row in all_names(remote)]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cachesvc_client.commands.tables import bytes_text
+from .listing import Columns, digest_text, moment, name_text
+from .tables import bytes_text
 
-from .output import Columns, digest_text, moment, name_text
-
+NAME_COLUMNS: Columns = {
+    "name": lambda row: f"{row.namespace}/{row.name}",
+    "entries": lambda row: row.entries,
+    "bytes": lambda row: bytes_text(row.bytes),
+    "tags": lambda row: ", ".join(row.tags[:8]) + (" …" if len(row.tags) > 8 else ""),
+}
 ENTRY_COLUMNS: Columns = {
     "entry": lambda row: digest_text(row.entry),
     "name": name_text,
@@ -19,6 +24,15 @@ ENTRY_COLUMNS: Columns = {
     "used": lambda row: moment(row.last_used),
     "head": lambda row: digest_text(row.revision),
     "": lambda row: _marks(row),
+}
+SUMMARY_COLUMNS: Columns = {
+    "entry": lambda row: digest_text(row.entry),
+    "tag": lambda row: row.tag + (f" [{row.lane}]" if row.lane else ""),
+    "target": lambda row: row.target,
+    "torch": lambda row: row.fingerprint.get("torch", ""),
+    "device": lambda row: row.fingerprint.get("gpu", row.fingerprint.get("cpu_isa", "")),
+    "size": lambda row: bytes_text(row.pack_size),
+    "published": lambda row: moment(row.published),
 }
 REVISION_COLUMNS: Columns = {
     "revision": lambda row: digest_text(row.revision),
