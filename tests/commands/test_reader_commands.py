@@ -94,6 +94,7 @@ def test_a_name_and_an_entry_are_shown(command: Command, team: str) -> None:
         (("show", "{team}/brt"), 4, "did you mean {team}/bert?"),
         (("show", "{team}/bert:prd"), 4, "did you mean prod?"),
         (("ls", "{team}/lama"), 4, "did you mean {team}/llama?"),
+        (("ls", "x{team}/bert"), 4, "did you mean {team}/bert?"),
         (("ls", "{team}/zzzzzz"), 4, "nothing is under {team}/zzzzzz"),
         (("search", "{team}/x*"), 4, "nothing is under {team}/x*"),
         (("show", "bert"), 2, "neither NAMESPACE/NAME nor the beginning of an entry's digest"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -74,11 +75,12 @@ def matching_names(registry: Connection, text: str) -> list[NameSummary]:
 
     Raises ``NotFound`` with the nearest name if there is none.
     """
-    names = all_names(registry, _namespaces_in(text))
-    if is_pattern(text):
-        rows = [row for row in names if any(fnmatchcase(word, text) for word in _words(row))]
-    else:
-        rows = [row for row in names if text in f"{row.namespace}/{row.name}"]
+    named = _namespace_in(text)
+    names = all_names(registry, [named]) if named else []
+    if not (rows := _matching(names, text)):
+        with suppress(Forbidden) if named else nullcontext():
+            names = all_names(registry)
+        rows = _matching(names, text)
     if rows:
         return rows
     known = dict.fromkeys(word for row in names for word in _words(row))
@@ -94,11 +96,17 @@ def names_in(registry: Connection, text: str | None) -> list[NameSummary]:
     return [row for row in rows if text in (row.namespace, f"{row.namespace}/{row.name}")] or rows
 
 
-def _namespaces_in(text: str) -> list[Namespace] | None:
-    """Return the namespace that a text with a slash names; ``None`` if that part has wildcards or there is no
-    slash."""
+def _matching(names: list[NameSummary], text: str) -> list[NameSummary]:
+    if is_pattern(text):
+        return [row for row in names if any(fnmatchcase(word, text) for word in _words(row))]
+    return [row for row in names if text in f"{row.namespace}/{row.name}"]
+
+
+def _namespace_in(text: str) -> Namespace | None:
+    """Return the namespace that a text with a slash begins with; ``None`` if that part has wildcards or there
+    is no slash."""
     namespace, slash, _ = text.partition("/")
-    return [Place.parse(namespace).namespace] if slash and not is_pattern(namespace) else None
+    return Place.parse(namespace).namespace if slash and not is_pattern(namespace) else None
 
 
 def matching_places(registry: Connection, text: str) -> list[Place]:
