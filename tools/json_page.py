@@ -40,11 +40,13 @@ from cachesvc_client.commands.inventory import ShownEntry, ShownName
 from cachesvc_client.commands.oci_mcv import ImportedImage
 from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
 from cachesvc_client.commands.provenance import ProvenanceRow
+from cachesvc_client.commands.stats import NameStarts
 from cachesvc_client.commands.transfer import PulledBundle, PushedRevision
 from cachesvc_client.commands.verify import Verification
 from cachesvc_client.hooks.lookup import Presence
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.usage import PartUsage
+from cachesvc_client.outcome.start_log import StartRecord
 from cachesvc_client.wire.admin import (
     AuditRecord,
     ColdForecast,
@@ -118,6 +120,7 @@ ANSWERS: dict[str, Any] = {
     "oci export": _rows(SentBundle),
     "oci import": _rows(ReceivedBundle),
     "oci import mcv": ImportedImage,
+    "stats": {"folder": str, "days": int, "rows": [NameStarts], "last_compiled": StartRecord | None},
     "cache size": {"folder": str, "bound_bytes": int, "bytes": int, "parts": [PartUsage]},
     "admin tokens create": TokenAnswer,
     "admin tokens list": _rows(TokenAnswer),

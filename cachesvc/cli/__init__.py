@@ -51,6 +51,7 @@ COMMANDS = {
         "cosign",
         "verify",
         "oci",
+        "stats",
         "cache",
         "node",
     ),

@@ -40,6 +40,18 @@ def ask(process: subprocess.Popen[str], batch: int) -> None:
     assert process.stdout.readline() == f"{batch}\n"
 
 
+def stats(variables: dict[str, str]) -> tuple[dict[str, int], str]:
+    """Return what `cachesvc-client stats` says of the starts on this host: outcomes, and the last reason."""
+    program = [sys.executable, "-m", "cachesvc_client", "stats", "--json"]
+    done = subprocess.run(program, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    answer = json.loads(done.stdout)
+    [row] = answer["rows"] or [{"names": f"{NAME}:latest"}]
+    assert row["names"] == f"{NAME}:latest"
+    last = answer["last_compiled"]
+    counts = {name: row[name] for name in ("starts", "hits", "partial", "inert", "miss") if row.get(name)}
+    return counts, last["why"] if last else ""
+
+
 def test_a_later_compile_is_a_warning_and_one_start_stays_one(
     tmp_path: Path, registry: Served, variables: dict[str, str]
 ) -> None:
@@ -50,6 +62,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
         ask(process, 4)
         wait_for(lambda: starts(registry) == more(before, hit=1))
         assert err.read_text() == "", "a hit is no warning"
+        assert stats(variables) == ({"starts": 1, "hits": 1}, "")
         ask(process, 6)
         [line] = wait_for(lambda: err.read_text().splitlines())
         count = r"\(\d+ compilations? so far\)"
@@ -65,6 +78,8 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
         assert process.wait(60) == 0
     assert err.read_text().splitlines() == [line], "once, not for each graph"
     assert starts(registry) == more(before, partial=1)
+    counts, why = stats(variables)
+    assert counts == {"starts": 1, "partial": 1} and why.startswith("shapes: here "), why
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "os._exit"])

@@ -34,7 +34,8 @@ COUNTS = {
     *("sequence", "starts", "threshold", "unused_days", "uploads", "version"),
     *("files_added", "files_changed", "files_removed", "files_same"),
     *("hit", "inert", "miss", "partial", "unused"),
-    *("dead", "failures", "seconds", "waiting"),
+    *("compilations", "days", "dead", "failures", "seconds", "tuning_runs", "waiting"),
+    *("wait_seconds",),
 }
 """Fields of numbers whose own names say what they count, or that have their unit."""
 
@@ -171,6 +172,7 @@ def test_every_answer_has_the_form_of_its_schema(
 def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     """Run what changes nothing."""
     assert run("whoami")["role"] == "admin"
+    assert run("stats", "--days", 3)["last_compiled"] is None
     assert run("doctor", "team/bert")["ok"]
     assert run("doctor --hooks", name="doctor hooks")["rows"]
     assert [row["name"] for row in run("ls", "team")["rows"]] == ["bert"]

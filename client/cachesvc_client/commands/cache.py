@@ -1,4 +1,5 @@
-"""Owns ``cache``: where the node store of this machine is, what it holds, and how to make it smaller."""
+"""Owns ``cache``: where the node store of this machine is, what it holds, and how to make it smaller; and the
+parser of ``stats``."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from ..wire.errors import InvalidRequest
 from ..wire.sizes import parse_size
 from ..wire.text import count_text
 from .arguments import add_json, print_json
+from .parser import examples
 from .tables import aligned, bytes_text
 
 if TYPE_CHECKING:
@@ -35,6 +37,34 @@ def add_cache(commands: Any) -> None:
     clean = group.add_parser("clean", help="remove all that the store can get again and no process uses")
     _add_apply(clean)
     clean.set_defaults(command=_clean)
+
+
+def add_stats(commands: Any) -> None:
+    """Add the command ``stats`` to the parser of all commands."""
+    stats = commands.add_parser(
+        "stats", help="show what the starts on this machine came to", epilog=examples("%(prog)s --days 7")
+    )
+    stats.add_argument(
+        "--days",
+        type=_days_argument,
+        default=30,
+        metavar="DAYS",
+        help="of the last days; by default 30, at most",
+    )
+    add_json(stats)
+    stats.set_defaults(command=_stats)
+
+
+def _days_argument(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 30:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: 1 to 30 days")
+    return int(text)
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    from .stats import show
+
+    return show(arguments)
 
 
 def _add_apply(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ from .arguments import (
     report_error,
     without_provenance,
 )
-from .cache import add_cache
+from .cache import add_cache, add_stats
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_environment, add_explain
 from .inventory_commands import add_ls, add_search, add_show
@@ -100,6 +100,7 @@ def parser(program: str) -> Parser:
         add_cosign,
         _add_verify,
         add_oci,
+        add_stats,
         add_cache,
         add_node,
     ):

@@ -1,17 +1,19 @@
 """Owns the node store: what the processes of one node share, so that each pack is downloaded once.
 
-    <root>/v1/packs/<hex>      whole packs; the time of modification is that of the last use
-    <root>/v1/partial/<hex>    beginning of a pack: a download under way, or a part on which the next goes on
-    <root>/v1/locks/<name>     held (flock) by a process that downloads, evicts or updates; empty files
-    <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted <root>/v1/distrusted/<hex>
-    per entry, the revision whose numbers a canary found wrong <root>/v1/resolved/<hex>   the last answers to
-    resolves: good for seconds, and for an outage <root>/v1/used/<hex> entries that a
-    program used at its last start, of a name with many <root>/v1/folders/<hex>/   private cache folders,
-    0700: each is named by what it may hold <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of
-    this name, signed by this node's own key <root>/v1/jobs/<hex>/      what the ranks of one job leave for
-    each other, see `ranks.job_folder` <root>/v1/trust/<hex>/     verified trust metadata, for each registry
-    and pinned root <root>/v1/probes/<hex>     environments in which the conformance probe of `warm` passed,
-    signed by that key <root>/v1/tmp/             files and folders that are being made or removed
+    <root>/v1/packs/<hex>         whole packs; the time of modification is that of the last use
+    <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
+    <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
+    <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
+    <root>/v1/distrusted/<hex>    per entry, the revision whose numbers a canary found wrong
+    <root>/v1/resolved/<hex>      the last answers to resolves: good for seconds, and for an outage
+    <root>/v1/used/<hex>          entries that a program used at its last start, of a name with many
+    <root>/v1/starts/<time>-<pid> what a start came to, for the command `stats`
+    <root>/v1/folders/<hex>/      private cache folders, 0700: each is named by what it may hold
+    <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
+    <root>/v1/jobs/<hex>/         what the ranks of one job leave for each other, see `ranks.job_folder`
+    <root>/v1/trust/<hex>/        verified trust metadata, for each registry and pinned root
+    <root>/v1/probes/<hex>        environments in which the probe of `warm` passed, signed by that key
+    <root>/v1/tmp/                files and folders that are being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
 they are installed, and answers are checked as if they came from the network. So nothing is flushed to the
@@ -54,6 +56,8 @@ _MAX_USED_BYTES = 20_000
 """Bytes that are read of what a program used: about 250 entries."""
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
+_MAX_STARTS = 1000
+"""Number of starts whose outcome is kept; the oldest are removed first."""
 
 Download = Callable[[int], Iterator[bytes]]
 """Returns the bytes of a pack from an offset on."""
@@ -288,6 +292,23 @@ class NodeStore:
             return [Digest(word) for word in words]
         except (OSError, ValueError):
             return []
+
+    def keep_start(self, name: str, record: bytes) -> None:
+        """Keeps what one start came to, in place of what was kept under the same ``name`` before; the names
+        sort by time. Raises ``StorageFull``."""
+        with self._files.raise_storage_full():
+            if not self._files.path("starts", name).exists():
+                self._files.sweep("starts", _FOLDER_SECONDS)
+                for path in sorted(path for path, _ in self._files.entries("starts"))[: 1 - _MAX_STARTS]:
+                    path.unlink(missing_ok=True)
+            self._files.put("starts", name, record)
+
+    def starts(self, limit: int) -> Iterator[bytes]:
+        """Yields the first ``limit`` bytes of each kept start, the oldest first. The caller treats them as
+        hostile."""
+        for path in sorted(path for path, _ in self._files.entries("starts")):
+            with contextlib.suppress(OSError):
+                yield self._files.read("starts", path.name, limit)[0]
 
     def folder(self, name: Digest) -> Path:
         """Opens the private cache folder of this name, see `PrivateFolders.open`."""

@@ -35,6 +35,7 @@ _PARTS = (
     "distrusted",
     "resolved",
     "used",
+    "starts",
     "folders",
     "own",
     "jobs",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
+    from ..outcome.start_log import StartLog
     from ..own_results.keep import Keeper
     from ..wire.names import Name
     from .missed_keys import MissedKeys
@@ -56,6 +57,7 @@ class Sessions:
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
         self._outcome: OutcomeLog | None = None
+        self._start_log: StartLog | None = None
         self._keeper: Keeper | None = None
         self._publisher: QuietPublisher | None = None
         self._missed_keys: MissedKeys | None = None
@@ -303,6 +305,16 @@ class Sessions:
 
             say_of_ranks(report, job, ", ".join(session.label for session in self.sessions), configs[0].store)
 
+    def _keep_start(self, report: Report) -> None:
+        """Keep the outcome on this node, for the command `stats`."""
+        from ..outcome.start_log import StartLog
+
+        configs = [session.config for session in self.sessions if session.config is not None]
+        if configs:
+            self._start_log = self._start_log or StartLog()
+            names = ", ".join(session.label for session in self.sessions)
+            self._start_log.keep(report, names, configs[0].store)
+
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
         self.watch.flush(timeout)
@@ -337,6 +349,7 @@ class Sessions:
         names = [session.label for session in self.sessions if session.has_revisions]
         self._outcome.say(report, ", ".join(names), moment)
         self._say_of_ranks(report)
+        self._keep_start(report)
         if self._missed_keys is not None or self._restored_in_part():
             from .missed_keys import MissedKeys
 

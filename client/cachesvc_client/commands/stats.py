@@ -1,0 +1,111 @@
+"""Owns ``stats``: what the starts on this machine came to."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..outcome.start_log import StartRecord
+from ..wire.durations import duration_text
+from ..wire.errors import printable
+from ..wire.text import count_text
+from .listing import Columns, Moment, print_listing
+from .tables import bytes_text
+
+NOT_COUNTED = "a start that neither compiled nor used anything is not counted"
+
+
+@dataclass(frozen=True, slots=True)
+class NameStarts:
+    """Sums the starts that asked for the same names, on this machine."""
+
+    names: str
+    starts: int
+    hit: int
+    partial: int
+    inert: int
+    miss: int
+    compilations: int
+    tuning_runs: int
+    compile_seconds: float
+    wait_seconds: float
+    moved: int
+    saved: float
+    last_seen: int
+
+
+_COLUMNS: Columns = {
+    "names": lambda row: row.names,
+    "starts": lambda row: row.starts,
+    "hit": lambda row: row.hit,
+    "partial": lambda row: row.partial or "",
+    "inert": lambda row: row.inert or "",
+    "miss": lambda row: row.miss or "",
+    "compiled": lambda row: duration_text(row.compile_seconds),
+    "moved": lambda row: bytes_text(row.moved),
+    "saved": lambda row: duration_text(row.saved),
+    "last used": lambda row: Moment(row.last_seen),
+}
+
+
+def sum_starts(records: Iterable[StartRecord]) -> list[NameStarts]:
+    """Return the sums of each group of names, the last used first."""
+    groups: dict[str, list[StartRecord]] = {}
+    for record in records:
+        groups.setdefault(record.names, []).append(record)
+    rows = [_sum(names, of_names) for names, of_names in groups.items()]
+    return sorted(rows, key=lambda row: -row.last_seen)
+
+
+def _sum(names: str, records: list[StartRecord]) -> NameStarts:
+    states = [record.state for record in records]
+    return NameStarts(
+        names=names,
+        starts=len(records),
+        hit=states.count("hit"),
+        partial=states.count("partial"),
+        inert=states.count("inert"),
+        miss=states.count("miss"),
+        compilations=sum(record.compilations for record in records),
+        tuning_runs=sum(record.tuning_runs for record in records),
+        compile_seconds=round(sum(record.compile_seconds for record in records), 3),
+        wait_seconds=round(sum(record.wait_seconds for record in records), 3),
+        moved=sum(record.moved for record in records),
+        saved=round(sum(record.saved or 0.0 for record in records), 3),
+        last_seen=max(record.at for record in records),
+    )
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from ..config import Config
+    from ..node.store import default_root
+    from ..outcome.start_log import read_starts
+    from .arguments import print_json
+
+    root = Config.read().store or default_root()
+    since = time.time() - arguments.days * 86_400
+    records = [record for record in read_starts(root) if record.at >= since]
+    rows = sum_starts(records)
+    compiled = next((record for record in reversed(records) if record.state != "hit"), None)
+    if arguments.json:
+        body: dict[str, Any] = {"folder": root, "days": arguments.days, "rows": rows}
+        print_json("stats", {**body, "last_compiled": compiled})
+        return 0
+    period = f"in the last {count_text(arguments.days, 'day')}"
+    if not rows:
+        print(printable(f"no start was recorded {period} in {root}; {NOT_COUNTED}"))
+        return 0
+    print(f"{count_text(len(records), 'start')} on this machine {period}")
+    print_listing("stats", rows, _COLUMNS)
+    if compiled is not None:
+        when = f"{compiled.names} ({compiled.program}), {Moment(compiled.at)}"
+        print(
+            printable(
+                f"the last that compiled: {when}: {compiled.state}: {compiled.why or 'no reason known'}"
+            )
+        )
+    return 0
