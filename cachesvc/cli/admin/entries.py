@@ -18,7 +18,7 @@ from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin, completion
-from .arguments import parse_namespace, parse_option
+from .arguments import EntryId, parse_namespace, parse_option
 from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
 from .connection import Connection, all_pages, complete_digest, connect, path_with_query
 from .matching import Place, all_names, is_pattern, matching_names, matching_places, namespaces_of
@@ -124,7 +124,7 @@ def list_entries(
 
 
 @entries.command("show")
-def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
+def show_entry(context: typer.Context, entry: EntryId, as_json: AsJson = False) -> None:
     """Show an entry: what it is for, its reported outcomes, and its revisions."""
     with connect(context) as registry:
         key = complete_digest(registry, "entry", entry)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from cachesvc_client.commands.documents import document
-from cachesvc_client.commands.tables import aligned, distance_text, fitting, time_text
+from cachesvc_client.commands.tables import (
+    aligned,
+    distance_text,
+    fitting,
+    shortened,
+    terminal_width,
+    time_text,
+)
 from cachesvc_client.wire.errors import printable
 
 
@@ -62,7 +67,7 @@ Columns = Mapping[str, Callable[[Any], object]]
 _DROP_FIRST = (
     *("files", "by", "minutes", "audience", "created", "head", "signed", "torch", "requires", "published"),
     *("keep days", "keep revisions", "unused days", "size", "keep bytes", "device", "used", "bytes of"),
-    *("last used", "to compile", "expires", "details", "label"),
+    *("last used", "to compile", "before", "since", "expires", "details", "label"),
 )
 """Headings of the columns that a narrow terminal does without, in this order."""
 _PAST = {
@@ -115,17 +120,13 @@ def show_table(
     if not rows:
         show_line(if_empty)
         return
-    fitted, dropped = fitting(cells, sys.maxsize if output is Form.wide else _width(), _DROP_FIRST)
-    typer.echo(aligned(fitted))
-    if dropped:
-        show_line(f"not shown, for want of room: {', '.join(dropped)}; -o wide shows all", err=True)
-
-
-def _width() -> int:
-    """Return the columns of the terminal. A pipe takes any width, unless COLUMNS says otherwise."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
-        return sys.maxsize
-    return shutil.get_terminal_size().columns
+    width = sys.maxsize if output is Form.wide else terminal_width()
+    fitted, dropped = fitting(cells, width, _DROP_FIRST)
+    texts, cut = shortened(fitted, width)
+    typer.echo(aligned(texts))
+    losses = {"not shown": dropped, "cut": cut}
+    if lost := [f"{word}, for want of room: {', '.join(names)}" for word, names in losses.items() if names]:
+        show_line(f"{'; '.join(lost)}; -o wide shows all", err=True)
 
 
 def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: bool) -> None:
