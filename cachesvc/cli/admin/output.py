@@ -122,8 +122,8 @@ def show_table(
         return
     width = sys.maxsize if output is Form.wide else terminal_width()
     fitted, dropped = fitting(cells, width, _DROP_FIRST)
-    texts, cut = shortened(fitted, width)
-    typer.echo(aligned(texts))
+    shown, cut = shortened(fitted, width)
+    typer.echo(aligned(shown))
     losses = {"not shown": dropped, "cut": cut}
     if lost := [f"{word}, for want of room: {', '.join(names)}" for word, names in losses.items() if names]:
         show_line(f"{'; '.join(lost)}; -o wide shows all", err=True)
