@@ -67,11 +67,11 @@ def test_without_any_report_no_outcomes_are_shown() -> None:
 
 
 def test_the_table_of_factors_fits_the_terminal():
-    explanation = judge("team/x", HERE, [row()])
-    factors = render(explanation, 60).partition("factor by factor")[2]
-    assert max(map(len, factors.splitlines()[1:])) <= 60, factors
-    whole = render(explanation)
-    assert "…" not in whole and max(map(len, whole.splitlines())) > 60
+    wide = {**HERE, "gpu": "NVIDIA H200 " * 8}
+    explanation = judge("team/x", wide, [row()])
+    narrow = render(explanation, 70).partition("factor by factor")[2]
+    assert max(map(len, narrow.splitlines()[1:])) <= 70 and "values that end with … are cut" in narrow, narrow
+    assert "NVIDIA H200 " * 8 in render(explanation), "a pipe gets the whole values"
 
 
 def test_a_value_that_is_cut_says_so_and_the_first_column_stays():
