@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,8 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.variables import KNOWN
+
+from .conftest import clean_environment
 
 LINE = re.compile(r"(ok|warn|fail) +\S.*")
 
@@ -191,3 +195,20 @@ def test_doctor_prints_every_hook_of_the_installed_torch(command):
     status, out, _ = command("doctor", "--hooks", "--json")
     rows = json.loads(out)["rows"]
     assert {"module", "path", "purpose", "if_missing", "presence"} <= set(rows[0])
+
+
+def test_a_bundle_without_a_trusted_key_says_which_variable_is_missing(bundle, tmp_path):
+    path = bundle("team/alone")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import cachesvc_client; cachesvc_client.attach(bundle={str(path)!r}).wait(60)",
+        ],
+        env=clean_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (result.returncode, result.stderr.count("\n")) == (0, 1), result.stderr
+    assert "no key is trusted (set CACHESVC_TRUSTED_KEYS" in result.stderr
