@@ -15,8 +15,6 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.variables import KNOWN
 
-from .conftest import clean_environment
-
 LINE = re.compile(r"(ok|warn|fail) +\S.*")
 
 
@@ -199,13 +197,14 @@ def test_doctor_prints_every_hook_of_the_installed_torch(command):
 
 def test_a_bundle_without_a_trusted_key_says_which_variable_is_missing(bundle, tmp_path):
     path = bundle("team/alone")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     result = subprocess.run(
         [
             sys.executable,
             "-c",
             f"import cachesvc_client; cachesvc_client.attach(bundle={str(path)!r}).wait(60)",
         ],
-        env=clean_environment(tmp_path),
+        env={**own, "HOME": str(tmp_path), "CACHESVC_STORE": str(tmp_path / "store")},
         capture_output=True,
         text=True,
         timeout=120,
