@@ -80,8 +80,11 @@ def root(
 def main() -> None:
     """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
     ``--json`` that line is JSON."""
-    for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
-        importlib.import_module(f"{__name__}.{module}")
+    try:
+        for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
+            importlib.import_module(f"{__name__}.{module}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     try:
         if wants_json(sys.argv):
             sys.exit(_run_for_program())

@@ -41,6 +41,10 @@ def init(
         raise InvalidRequest(f"{out} is there already", "give another --out, or --force to overwrite it")
     if not out.absolute().parent.is_dir():
         raise InvalidRequest(f"--out {out}: no such folder", "make the folder first")
+    if command[0].endswith(".py") and not Path(command[0]).is_file():
+        raise InvalidRequest(f"{command[0]}: no such file", "give the program that calls your model")
+    if Path(command[0]).is_dir():
+        raise InvalidRequest(f"{command[0]}: is a folder", "give the program that calls your model")
     words = [sys.executable, *command] if command[0].endswith(".py") else list(command)
     try:
         with interruptible():

@@ -9,6 +9,7 @@ from typing import Any
 
 from cachesvc_client.wire.codec import plain
 from cachesvc_client.wire.errors import NotWarm
+from cachesvc_client.wire.text import count_text
 
 from .plan import Job
 from .report_head import ReportHead
@@ -206,7 +207,7 @@ def plan_lines(jobs: Sequence[Job]) -> list[str]:
         options = ", ".join(f"{key}={_option_text(value)}" for key, value in job.options.items())
         kind = "script" if job.is_script else "vllm" if job.is_engine else spec.kind
         text.append(f"{job.target}: {kind} of {source}{inputs} ({options})")
-    return [*text, f"{len(jobs)} entries would be made"]
+    return [*text, f"{count_text(len(jobs), 'entry', 'entries')} would be made"]
 
 
 def seconds(value: float | None) -> str:

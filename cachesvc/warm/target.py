@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.publication.publish_bundle import publish_bundle
-from cachesvc_client.wire.errors import ClaimLost
+from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, HeadConflict
 from cachesvc_client.wire.protocol import CommitAnswer
 from cachesvc_client.wire.records import Manifest
 
@@ -103,7 +105,16 @@ class TargetRun:
         if warm.out:
             return replace(outcome, bundle=str(path))
         self._target.show_step("publish")
-        answer = self._publish(path)
+        try:
+            answer = self._publish(path)
+        except HeadConflict:  # another publication is there, and it counts
+            raise
+        except CacheSvcError as error:
+            kept = _keep(path)
+            note = f"the entry is proven and kept; publish it with: cachesvc push {kept}" if kept else ""
+            notes = (*outcome.notes, *filter(None, [note]))
+            status = error.exit_status
+            return replace(outcome, status="failed", reasons=(str(error),), notes=notes, error_status=status)
         if isinstance(answer, Manifest):
             reason = "this run was silent for too long, and another one has published"
             return fresh_outcome(self._target, answer, reason)
@@ -133,3 +144,12 @@ class TargetRun:
                 claim.published()
             return answer
         return publish_bundle(warm.registry.remote, path, warm.key)
+
+
+def _keep(path: Path) -> Path | None:
+    """Move a bundle that was not published to a folder of its own, for the user alone, and return its new
+    path: the compile may have taken an hour. Return ``None`` if the disk has no room for it."""
+    try:
+        return Path(shutil.move(path, tempfile.mkdtemp(prefix="cachesvc-unpublished-")))
+    except OSError:
+        return None

@@ -322,12 +322,24 @@ def registry_url(text: str) -> str:
     """
     match = _URL.fullmatch(text)
     if match is None or int(match["port"] or 0) > 65535:
-        raise ValueError("allowed: http(s)://host[:port][/prefix], without user, query or fragment")
-    if match["path"].endswith("/v1"):
-        raise ValueError("leave /v1 out: clients add it")
+        raise ValueError(_wrong_url(text))
+    for end in ("/v1", "/ui"):
+        if match["path"].endswith(end):
+            raise ValueError(f"leave {end} out: {'clients add it' if end == '/v1' else 'it is the web page'}")
     scheme, host, port = match["scheme"], match["host"].lower(), match["port"]
     standard = {"http": "80", "https": "443"}[scheme]
     return f"{scheme}://{host}{f':{port}' if port and port != standard else ''}{match['path']}"
+
+
+def _wrong_url(text: str) -> str:
+    """Return what is wrong with a text that is no URL of a registry, and what is allowed."""
+    if re.search(r":[0-9]{5,}(?:/|$)", text) and text.startswith(("http://", "https://")):
+        return "a port is at most 65535"
+    if "://" not in text and _URL.fullmatch(f"https://{text}") and re.match(r"localhost|[^/]*[.:]", text):
+        host = text.partition(":")[0].partition("/")[0]
+        scheme = "http" if host in ("localhost", "127.0.0.1") else "https"
+        return f"it begins with http:// or https://: did you mean {scheme}://{text}?"
+    return "allowed: http(s)://host[:port][/prefix], without user, query or fragment"
 
 
 def _offline(text: str) -> float:

@@ -94,3 +94,14 @@ def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:
         result = command("coverage", *words, **variables)
         assert result[0] == status and result[1] == "", result
         assert expected in result[2] and result[2].count("\n") == 1 and "Traceback" not in result[2], result
+
+
+def test_a_withheld_head_says_who_withholds_it(command, bundle, admin) -> None:
+    command("push", bundle("team/withheld"))
+    (row,) = json.loads(admin("revisions", "list", "team/withheld", "--json"))["rows"]
+    admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
+    status, out, err = command("coverage", "team/withheld")
+    assert status == 9, err
+    line = next(line for line in out.splitlines() if "bert/default is " in line)
+    assert "quarantine: withheld by an operator (wrong numbers); sha256:" in line, out
+    assert line.endswith("not offered until it is released or replaced"), line

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -191,3 +193,21 @@ def test_doctor_prints_every_hook_of_the_installed_torch(command):
     status, out, _ = command("doctor", "--hooks", "--json")
     rows = json.loads(out)["rows"]
     assert {"module", "path", "purpose", "if_missing", "presence"} <= set(rows[0])
+
+
+def test_a_bundle_without_a_trusted_key_says_which_variable_is_missing(bundle, tmp_path):
+    path = bundle("team/alone")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import cachesvc_client; cachesvc_client.attach(bundle={str(path)!r}).wait(60)",
+        ],
+        env={**own, "HOME": str(tmp_path), "CACHESVC_STORE": str(tmp_path / "store")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (result.returncode, result.stderr.count("\n")) == (0, 1), result.stderr
+    assert "no key is trusted (set CACHESVC_TRUSTED_KEYS" in result.stderr

@@ -4,6 +4,7 @@ not fit."""
 from __future__ import annotations
 
 from cachesvc_client.commands.explain import judge, not_installed, render
+from cachesvc_client.commands.tables import aligned, shortened
 from cachesvc_client.wire.compare import inert_difference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Tag, Target
@@ -63,3 +64,20 @@ def test_an_entry_that_the_registry_withholds_does_not_fit_and_has_a_fix() -> No
 
 def test_without_any_report_no_outcomes_are_shown() -> None:
     assert "outcomes of starts" not in render(judge("team/x", HERE, [row()]))
+
+
+def test_the_table_of_factors_fits_the_terminal():
+    wide = {**HERE, "gpu": "NVIDIA H200 " * 8}
+    explanation = judge("team/x", wide, [row()])
+    narrow = render(explanation, 70).partition("factor by factor")[2]
+    assert max(map(len, narrow.splitlines()[1:])) <= 70 and "values that end with … are cut" in narrow, narrow
+    assert "NVIDIA H200 " * 8 in render(explanation), "a pipe gets the whole values"
+
+
+def test_a_value_that_is_cut_says_so_and_the_first_column_stays():
+    table = [("factor", "entry"), ("a-name-that-is-long-itself", "sha256:" + "ab" * 32)]
+    rows, cut = shortened(table, 50)
+    assert [len(line) <= 50 for line in aligned(rows).splitlines()] == [True, True] and cut == ["entry"]
+    assert rows[1][0] == table[1][0] and rows[1][1].endswith("…")
+    assert shortened(table, 200) == ([list(line) for line in table], [])
+    assert len(shortened(table, 5)[0][1][1]) == 12

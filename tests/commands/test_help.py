@@ -161,3 +161,32 @@ def test_an_address_that_is_nearly_right_is_told_from_a_dead_one(command, regist
     assert status == 2 and "leave /v1 out" in err
     status, _, err = command("explain", "team/x", CACHESVC_TOKEN=None)
     assert status == 3 and "set CACHESVC_TOKEN" in err
+
+
+def test_each_help_fits_80_columns_and_says_what_each_argument_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    for module in cli.COMMANDS:
+        importlib.import_module(f"{cli.__name__}.{module}")
+    program = typer.main.get_command(cli.app)
+    of_server = [words for words in every_command(program) if words[:1] not in CLIENT_COMMANDS]
+    for words in [*of_server, *CLIENT_COMMANDS]:
+        with pytest.raises(SystemExit):
+            if words in CLIENT_COMMANDS:
+                main([*words, "-h"], program="cachesvc-client")
+            else:
+                program.main([*words, "-h"], prog_name="cachesvc")
+        lines = capsys.readouterr().out.splitlines()
+        assert not [line for line in lines if len(line) > 80], words
+        nameless = [line for line in lines if re.fullmatch(r"  [A-Z][A-Z|.]+( +\[required\])?", line)]
+        assert not nameless, (words, nameless)
+
+
+def test_an_interrupt_while_the_modules_load_is_no_traceback(monkeypatch):
+    def interrupted(*_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["cachesvc", "admin", "stats"])
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130

@@ -222,3 +222,25 @@ def test_nothing_is_imported_without_the_variable(built):
         [sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True
     )
     assert result.stdout == "set()\n"
+
+
+def test_a_hint_names_the_program_that_the_user_has(tmp_path):
+    for program, module in (("cachesvc", "cachesvc"), ("cachesvc-client", "cachesvc_client")):
+        variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        for words, hint in (
+            (("run", "team/bert"), f"({program} run NAME -- python serve.py)"),
+            (("whoami",), f"run: {program} login URL)"),
+            (("doctor",), f"run: {program} login URL)"),
+        ):
+            result = subprocess.run(
+                [sys.executable, "-m", module, *words],
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert hint in result.stdout + result.stderr, (words, result)

@@ -268,3 +268,46 @@ def test_bad_input_is_one_clear_line(command, words, variables, status, message)
     actual_status, _, err = command(*words, **variables)
     assert (actual_status, message in err.splitlines()[-1]) == (status, True), err
     assert "Traceback" not in err
+
+
+def test_without_a_login_the_registry_is_missing_and_not_a_key(command, tmp_path):
+    nothing = dict.fromkeys(("CACHESVC_URL", "CACHESVC_TOKEN", "CACHESVC_TRUSTED_KEYS"))
+    for words in (("pull", "team/x", "--into", tmp_path / "into"), ("verify", "team/x")):
+        status, out, err = command(*words, **nothing)
+        assert (status, out) == (2, "") and "no registry is configured" in err and "login URL" in err, err
+    assert not (tmp_path / "into").exists()
+
+
+def test_a_url_without_a_login_names_itself_and_the_login_that_there_is(command, registry, tmp_path):
+    nothing = dict.fromkeys(("CACHESVC_URL", "CACHESVC_TOKEN", "CACHESVC_TRUSTED_KEYS"))
+    status, _, err = command("login", registry.url, "--token-stdin", typed=registry.token, **nothing)
+    assert status == 0, err
+    typo = "http://127.0.0.1:1"
+    status, _, err = command(
+        "pull", "team/x", "--into", tmp_path / "into", **{**nothing, "CACHESVC_URL": typo}
+    )
+    assert (
+        status == 7 and f"no key is trusted for {typo}" in err and f"your login is for {registry.url}" in err
+    )
+
+
+def test_a_file_in_the_place_of_the_folder_and_the_reverse(command, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("x")
+    status, _, err = command("pull", "team/x", "--into", file)
+    assert status == 2 and f"{file}: is a file (name a folder" in err
+    (tmp_path / "folder").mkdir()
+    status, _, err = command("verify", "folder")
+    assert status == 2 and "is a folder (name its bundle files" in err
+
+
+def test_a_push_that_fails_prints_one_line_with_the_file_once(command, tmp_path):
+    status, out, err = command("push", tmp_path / "absent.cachesvc")
+    assert (status, out, err.count("absent.cachesvc"), err.count("\n")) == (4, "", 1, 1), (out, err)
+
+
+def test_the_table_of_a_pull_fits_the_terminal(command, bundle):
+    assert command("push", bundle("team/narrow"))[0] == 0
+    status, out, err = command("pull", "team/narrow", "--into", "b", COLUMNS="80")
+    assert status == 0, err
+    assert max(map(len, out.splitlines())) <= 80 and "b/" in out, out

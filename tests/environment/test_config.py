@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,21 @@ def test_each_registry_has_one_spelling(url, spelling):
 )
 def test_malformed_urls_are_refused(url):
     with pytest.raises(ValueError, match="allowed"):
+        registry_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("127.0.0.1:8750", "did you mean http://127.0.0.1:8750?"),
+        ("cache.example.com", "did you mean https://cache.example.com?"),
+        ("http://127.0.0.1:87500", "a port is at most 65535"),
+        ("https://cache.example.com/ui/", "leave /ui out: it is the web page"),
+        ("https://cache.example.com/v1", "leave /v1 out: clients add it"),
+    ],
+)
+def test_a_malformed_url_is_told_what_is_wrong_with_it(url, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
         registry_url(url)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.commands.transfer import push
+from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name
@@ -93,11 +96,11 @@ class Run:
 def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Return a function that starts a run of one target in a thread."""
     name = Name.parse(f"team/{tmp_path.name.lower().replace('_', '-')}")
-    key = SigningKey.load(Path(served.signing_key))
     (job,) = plan(parse_spec(f'name = "{name}"\n{SPEC}', tmp_path / "w.toml"))
     pool, running_python = ThreadPoolExecutor(4), []
 
-    def begin(*answers: Answer, may_end: bool = False, **more) -> Run:
+    def begin(*answers: Answer, may_end: bool = False, served: Served = served, **more) -> Run:
+        key = SigningKey.load(Path(served.signing_key))
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
         ci_run = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=ci_run.silent)
@@ -134,6 +137,25 @@ def test_the_second_run_waits_for_the_first_and_takes_its_publication(start) -> 
     assert (second.launcher.phases, other.files_after) == (["eager"], outcome.files_after)
     [step] = [step for step in second.steps if step.startswith("waiting")]
     assert f"process {os.getpid()}, which has been compiling it for" in step
+
+
+def test_what_cannot_be_published_is_kept_for_a_push(start, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "own"
+    folder.mkdir()
+    key = SigningKey.generate()
+    prepare(folder, key.text)
+    with serve(folder) as own:
+        first = start(served=own)
+        assert first.launcher.compiles.wait(30)
+    first.launcher.may_end.set()  # the registry is gone when the entry is proven
+    outcome = first.outcome.result(60)
+    assert (outcome.status, outcome.error_status) == ("failed", Unavailable.exit_status), outcome
+    [note] = [note for note in outcome.notes if "cachesvc push " in note]
+    path = Path(note.rpartition("cachesvc push ")[2])
+    with serve(folder) as again:
+        config = Config(url=again.url, token=own.token, trusted_keys=(key.public,))
+        assert push(config, path).created
 
 
 def test_after_a_failed_run_the_next_starts_at_once(start) -> None:

@@ -170,6 +170,22 @@ def test_a_program_without_compiles_writes_nothing(project, mistake):
     assert message in done.stderr
 
 
+def test_a_program_that_is_not_there_is_not_started(tmp_path):
+    for words, message in (
+        (["absent.py"], "error: absent.py: no such file (give the program"),
+        (["."], "error: .: is a folder (give the program"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "cachesvc", "init", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert done.stderr.startswith(message), done.stderr
+
+
 def test_a_spec_is_overwritten_only_with_force(project, tmp_path):
     (tmp_path / "warm.toml").write_text("mine\n")
     done, text = project("raise SystemExit('it ran')\n")

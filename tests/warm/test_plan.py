@@ -119,3 +119,4 @@ def test_a_dry_run_shows_every_entry(parse):
     assert "mode=max-autotune" in text[1]
     assert text[-2].startswith("job: script of ")
     assert text[-1] == "6 entries would be made"
+    assert plan_lines(plan(parse(TEXT))[:1])[-1] == "1 entry would be made"

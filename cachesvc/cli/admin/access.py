@@ -50,8 +50,12 @@ namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds,
 admin.add_typer(tokens, name="tokens")
 admin.add_typer(namespaces, name="namespaces")
 
-TokenId = Annotated[str, typer.Argument(autocompletion=completion.tokens)]
-NamespaceName = Annotated[str, typer.Argument(autocompletion=completion.namespaces)]
+TokenId = Annotated[
+    str, typer.Argument(help="The token's id, t-…, of tokens list.", autocompletion=completion.tokens)
+]
+NamespaceName = Annotated[
+    str, typer.Argument(help="A namespace, of namespaces list.", autocompletion=completion.namespaces)
+]
 ROLES = ("read", "report", "write", "admin")
 """What a token may be for."""
 _TOKENS = {

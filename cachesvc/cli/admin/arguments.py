@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import typer
 
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Namespace
 
 T = TypeVar("T")
+
+
+RevisionId = Annotated[str, typer.Argument(help="A revision's digest, or 4 or more of its first hex digits.")]
+WebhookId = Annotated[str, typer.Argument(help="The receiver's id, of webhooks list.")]
+EntryId = Annotated[str, typer.Argument(help="An entry's digest, or 4 or more of its first hex digits.")]
 
 
 def parse_option(build: Callable[[], T]) -> T:

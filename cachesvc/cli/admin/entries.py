@@ -24,6 +24,7 @@ from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin, completion
+from .arguments import EntryId
 from .connection import connect
 from .output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 
@@ -103,7 +104,7 @@ def list_entries(
 
 
 @entries.command("show")
-def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
+def show_entry(context: typer.Context, entry: EntryId, as_json: AsJson = False) -> None:
     """Show an entry: what it is for, its reported outcomes, and its revisions."""
     with connect(context) as registry:
         shown = read_entry(registry, entry)

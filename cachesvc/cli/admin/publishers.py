@@ -92,7 +92,9 @@ def list_publishers(context: typer.Context, as_json: AsJson = False, output: Out
 @publishers.command("remove")
 def remove(
     context: typer.Context,
-    publisher: Annotated[str, typer.Argument(autocompletion=completion.publishers)],
+    publisher: Annotated[
+        str, typer.Argument(help="The rule's id, of publishers list.", autocompletion=completion.publishers)
+    ],
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:

@@ -35,7 +35,7 @@ from cachesvc_client.wire.text import count_text
 
 from ..lifetime import parse_lifetime
 from . import admin
-from .arguments import parse_option
+from .arguments import RevisionId, parse_option
 from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
 from .output import Apply, AsJson, show_plan
@@ -116,7 +116,7 @@ def tag(
 @revisions.command("rollback")
 def rollback(
     context: typer.Context,
-    revision: str,
+    revision: RevisionId,
     apply: Apply = False,
     as_json: AsJson = False,
     expires: Expires = None,

@@ -28,7 +28,7 @@ from cachesvc_client.wire.provenance import read_statement
 
 from ..group import Group
 from . import admin
-from .arguments import parse_option
+from .arguments import RevisionId, parse_option
 from .connection import connect
 from .output import (
     Apply,
@@ -93,7 +93,7 @@ def _lines(registry: Connection, entry: Digest) -> tuple[RevisionRecord, ...]:
 
 
 @revisions.command("show")
-def show_revision(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+def show_revision(context: typer.Context, revision: RevisionId, as_json: AsJson = False) -> None:
     """Show one revision."""
     with connect(context) as registry:
         row = _revision(registry, revision)
@@ -123,7 +123,7 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
 
 
 @revisions.command("diff")
-def diff(context: typer.Context, first: str, second: str, as_json: AsJson = False) -> None:
+def diff(context: typer.Context, first: RevisionId, second: RevisionId, as_json: AsJson = False) -> None:
     """Show what differs between two revisions: facts and files."""
     with connect(context) as registry:
         one, two = complete_digest(registry, "revision", first), complete_digest(registry, "revision", second)
@@ -163,7 +163,7 @@ def _fact_text(what: str, text: str | None) -> str:
 @revisions.command("pin")
 def pin(
     context: typer.Context,
-    revision: str,
+    revision: RevisionId,
     why: Annotated[str, typer.Option(help="For the audit log.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -172,7 +172,7 @@ def pin(
 
 
 @revisions.command("unpin")
-def unpin(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+def unpin(context: typer.Context, revision: RevisionId, as_json: AsJson = False) -> None:
     """Unpin a revision."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
@@ -182,7 +182,7 @@ def unpin(context: typer.Context, revision: str, as_json: AsJson = False) -> Non
 
 @revisions.command("delete")
 def delete_revision(
-    context: typer.Context, revision: str, apply: Apply = False, as_json: AsJson = False
+    context: typer.Context, revision: RevisionId, apply: Apply = False, as_json: AsJson = False
 ) -> None:
     """Delete one revision that is no head."""
     with connect(context) as registry:
@@ -207,7 +207,7 @@ def list_quarantine(context: typer.Context, as_json: AsJson = False, output: Out
 @quarantines.command("set")
 def set_quarantine(
     context: typer.Context,
-    revision: str,
+    revision: RevisionId,
     why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
     as_json: AsJson = False,
 ) -> None:
@@ -216,7 +216,7 @@ def set_quarantine(
 
 
 @quarantines.command("release")
-def release(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+def release(context: typer.Context, revision: RevisionId, as_json: AsJson = False) -> None:
     """Offer a revision again, where an operator or reports withheld it."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)

@@ -19,7 +19,7 @@ from cachesvc_client.wire.webhooks import (
 
 from ..group import Group
 from . import admin
-from .arguments import parse_namespace, parse_option
+from .arguments import WebhookId, parse_namespace, parse_option
 from .connection import connect
 from .output import Apply, AsJson, Form, Output, print_json, show_facts, show_line, show_plan, show_table
 
@@ -73,7 +73,7 @@ def list_webhooks(context: typer.Context, as_json: AsJson = False, output: Outpu
 
 
 @webhooks.command("test")
-def send_test(context: typer.Context, webhook: str, as_json: AsJson = False) -> None:
+def send_test(context: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
     """Send a receiver an event of the type webhook.test now, and say what came of it."""
     with connect(context) as registry:
         path = f"/v1/webhooks/{webhook}/test"
@@ -87,7 +87,7 @@ def send_test(context: typer.Context, webhook: str, as_json: AsJson = False) -> 
 
 
 @webhooks.command("remove")
-def remove(context: typer.Context, webhook: str, apply: Apply = False, as_json: AsJson = False) -> None:
+def remove(context: typer.Context, webhook: WebhookId, apply: Apply = False, as_json: AsJson = False) -> None:
     """Remove a receiver, with the events that wait for it."""
     with connect(context) as registry:
         rows = registry.rows("/v1/webhooks", WebhookRecord)

@@ -24,6 +24,9 @@ SUFFIX = ".cachesvc"
 _HEADER_BYTES = len(BUNDLE_MAGIC) + 8
 """Number of bytes before the envelope."""
 
+_CUT_OFF = "the file was cut off: pull or copy it again"
+_OTHER_FILE = "bundles are what cachesvc pull and cachesvc warm --out write"
+
 
 def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
     """Writes the bundle ``path``, readable by all, whole or not at all. Replaces an older bundle.
@@ -77,7 +80,7 @@ def read_head(file: IO[bytes], what: str) -> tuple[bytes, int]:
     size = _envelope_size(file.read(_HEADER_BYTES), what)
     envelope = file.read(size)
     if len(envelope) < size:
-        raise Corrupt(f"{what}: ends within its envelope")
+        raise Corrupt(f"{what}: ends within its envelope", _CUT_OFF)
     return envelope, _HEADER_BYTES + size
 
 
@@ -101,14 +104,14 @@ def split_bundle(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
     end = _HEADER_BYTES + _envelope_size(bytes(buffer[:_HEADER_BYTES]), "bundle")
     gather(end)
     if len(buffer) < end:
-        raise Corrupt("bundle: ends within its envelope")
+        raise Corrupt("bundle: ends within its envelope", _CUT_OFF)
     return bytes(memoryview(buffer)[_HEADER_BYTES:end]), pack()
 
 
 def _envelope_size(header: bytes, what: str) -> int:
     size = int.from_bytes(header[len(BUNDLE_MAGIC) :], "big")
     if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER_BYTES:
-        raise Corrupt(f"{what}: it does not begin as a bundle of this version does")
+        raise Corrupt(f"{what}: it does not begin as a bundle of this version does", _OTHER_FILE)
     if not 0 < size <= MAX_ENVELOPE_BYTES:
         raise Corrupt(f"{what}: an envelope of {size} bytes")
     return size

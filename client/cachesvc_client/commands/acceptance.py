@@ -99,9 +99,19 @@ def trusts_anybody(config: Config) -> bool:
 def demand_trust(config: Config) -> None:
     """Raise ``Untrusted`` if the configuration trusts nobody: then no revision can be accepted."""
     if not trusts_anybody(config):
-        other = other_login(config)
-        hint = "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY"
-        raise Untrusted("no key is trusted", f"your login is for {other}: use that URL" if other else hint)
+        where = f" for {config.url}" if config.url else ""
+        raise Untrusted(f"no key is trusted{where}", _how_to_trust(config))
+
+
+def _how_to_trust(config: Config) -> str:
+    """Return what to do where nobody is trusted: often the URL is not that of the login."""
+    if other := other_login(config):
+        return f"your login is for {other}: use that URL"
+    hint = "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY"
+    default = Login.read().default
+    if config.url and default and default != config.url:
+        return f"{hint}; your login is for {default}, and its keys count for that URL alone"
+    return hint
 
 
 def other_login(config: Config) -> str | None:

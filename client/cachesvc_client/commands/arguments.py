@@ -53,6 +53,12 @@ def _name_other_login(error: Unauthenticated) -> Unauthenticated:
     return Unauthenticated(error.message, f"your login is for {other}: use that URL") if other else error
 
 
+def with_program(program: str, text: str) -> str:
+    """Return a text with the commands in it as the user's program has them: ``cachesvc`` has all of the
+    client's."""
+    return text.replace("cachesvc-client ", f"{program} ")
+
+
 def wants_json(words: Sequence[str]) -> bool:
     """Return whether the words of a command ask for JSON. What follows ``--`` is another program's."""
     own = words[: words.index("--")] if "--" in words else words

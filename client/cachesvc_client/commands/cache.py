@@ -137,7 +137,8 @@ def _clean(arguments: argparse.Namespace) -> int:
         f"removed {count_text(removal.removed, 'entry', 'entries')}, {bytes_text(removal.bytes)}, from {root}"
     )
     if removal.in_use:
-        print(f"{count_text(removal.in_use, 'entry', 'entries')} stayed: processes use them")
+        stayed = count_text(removal.in_use, "entry", "entries")
+        print(f"{stayed} stayed: processes use them, or have just read them")
     return 0
 
 

@@ -25,6 +25,7 @@ from .arguments import (
     name_argument,
     print_json,
     report_error,
+    with_program,
     without_provenance,
 )
 from .cache import add_cache, add_stats
@@ -62,8 +63,10 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
     try:
         arguments = parsers.parse_args(words)
         arguments.argv = command
+        arguments.program = program
         return int(arguments.command(arguments))
     except CacheSvcError as error:
+        error.hint = with_program(program, error.hint)
         report_error(error, words)
         return error.exit_status
     except KeyboardInterrupt:
@@ -132,7 +135,7 @@ def _add_run(commands: Any) -> None:
         usage="%(prog)s [OPTIONS] NAME -- COMMAND…",
         epilog=examples(
             "%(prog)s team/bert -- python serve.py",
-            "%(prog)s team/bert:prod --tag-fallback latest -v -- uvicorn app:app --workers 2",
+            "%(prog)s team/bert:prod -v -- uvicorn app:app --workers 2",
         ),
     )
     run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
@@ -197,7 +200,7 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from ..environment.detect import detect
     from .doctor import diagnose, hook_states, render, render_hooks
@@ -212,7 +215,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         else:
             print(render_hooks(states))
         return 0
-    checks = diagnose(tuple(arguments.names))
+    checks = [
+        replace(check, mend=with_program(arguments.program, check.mend))
+        for check in diagnose(tuple(arguments.names))
+    ]
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:
         print_json("doctor", {"ok": not failed, "checks": checks, "fingerprint": detect()})
@@ -242,7 +248,7 @@ def _add_pull(commands: Any) -> None:
 
 def _pull(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .tables import aligned, bytes_text
+    from .tables import aligned, bytes_text, fitting, terminal_width
     from .transfer import pull
 
     config = Config.read()
@@ -255,7 +261,8 @@ def _pull(arguments: argparse.Namespace) -> int:
         (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.short, row.path)
         for row in bundles
     ]
-    print(aligned([("target", "size", "moved", "signed by", "bundle"), *rows]))
+    table = [("target", "size", "moved", "signed by", "bundle"), *rows]
+    print(aligned(fitting(table, terminal_width(), ("moved", "signed by", "size", "target"))[0]))
     return 0
 
 
@@ -263,7 +270,9 @@ def _add_push(commands: Any) -> None:
     push = commands.add_parser(
         "push", help="publish bundle files", epilog=examples("%(prog)s out/*.cachesvc")
     )
-    push.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    push.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="bundle files (*.cachesvc), signed already"
+    )
     add_json(push)
     push.set_defaults(command=_push)
 
@@ -283,11 +292,11 @@ def _push(arguments: argparse.Namespace) -> int:
         except CacheSvcError as error:  # one bad file does not hold up the others
             refused.append((path, error))
             if not arguments.json:
-                print(printable(f"error: {path}: {error}"), file=sys.stderr)
+                print(f"error: {_with_path(path, error)}", file=sys.stderr)
     if arguments.json:
         errors = [{"path": path, **error_record(error)} for path, error in refused]
         print_json("push", {"rows": revisions, "refused": errors})
-    else:
+    elif revisions:
         states = {True: "published", False: "there already"}
         print(
             aligned(
@@ -296,6 +305,11 @@ def _push(arguments: argparse.Namespace) -> int:
             )
         )
     return refused[0][1].exit_status if refused else 0
+
+
+def _with_path(path: Path, error: CacheSvcError) -> str:
+    """Return a line that names the file once."""
+    return printable(f"{path}: {str(error).removeprefix(f'bundle {path}: ')}")
 
 
 def _add_verify(commands: Any) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_cosign(commands: Any) -> None:
     """Add the command to the parser of all commands."""
     cosign = commands.add_parser("cosign", help="add your signature to bundle files that others have signed")
-    cosign.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    cosign.add_argument("files", nargs="+", type=Path, metavar="FILE", help="bundle files (*.cachesvc)")
     cosign.set_defaults(command=_cosign)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from ..config import Config
 from ..http.registry import Remote
 from ..wire.admin import EntryPage, EntryRecord
-from ..wire.compare import Difference, differences
+from ..wire.compare import INERT, WITHDRAWN, Difference, differences
 from ..wire.digest import Digest
 from ..wire.errors import NotFound
 from ..wire.factors import BY_NAME, Fingerprint
@@ -316,7 +316,11 @@ def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: tuple[Dige
 
 def _text(found: Sequence[Difference]) -> str:
     first = found[0] if found else None
-    return "" if first is None else f"{first.factor}: {first.mine} here, {first.theirs} in the entry"
+    if first is None:
+        return ""
+    if first.factor in (INERT, WITHDRAWN):  # a decision of people or of reports, and no fact of two sides
+        return f"{first.factor}: {first.mine}; {first.theirs}"
+    return f"{first.factor}: {first.mine} here, {first.theirs} in the entry"
 
 
 def render(coverage: Coverage) -> str:

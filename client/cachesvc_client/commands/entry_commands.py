@@ -45,6 +45,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from ..publication.as_you_go import with_lane
     from ..wire.errors import Incompatible
     from .explain import explain, read_facts, render
+    from .tables import terminal_width
 
     config = with_lane(Config.read())
     if arguments.provenance:
@@ -59,7 +60,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json("explain", explanation)
     else:
-        print(render(explanation))
+        print(render(explanation, terminal_width()))
     return 0 if explanation.fitting else Incompatible.exit_status
 
 
@@ -84,7 +85,7 @@ def add_coverage(commands: Any) -> None:
         epilog=examples(
             "%(prog)s team/bert --environment new.json",
             "%(prog)s team/bert --gate --torch 2.15.0",
-            "%(prog)s team/bert --gate --environment image.json --machine h200 --target bert",
+            "%(prog)s team/bert --gate --environment image.json",
         ),
     )
     coverage.add_argument("name", type=name_argument, help="namespace/name[:tag]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..wire.partitions import environment
 from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
 from ..wire.reports import STATES
 from .offer import ask_offer
-from .tables import aligned, bytes_text
+from .tables import aligned, bytes_text, shortened
 from .transfer import registry_of
 
 Verdict = Literal["fits", "withheld", "refused", "differs"]
@@ -251,9 +252,9 @@ def _text(value: FactorValue | None) -> str:
     return str(value)[:200]
 
 
-def render(explanation: Explanation) -> str:
-    """Return the text for a terminal: the entries, and then one of them (`Explanation.shown`) factor by
-    factor."""
+def render(explanation: Explanation, width: int = sys.maxsize) -> str:
+    """Return the text for a terminal of ``width`` columns: the entries, and then one of them
+    (`Explanation.shown`) factor by factor."""
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))
@@ -271,7 +272,10 @@ def render(explanation: Explanation) -> str:
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
     rows = [(row.factor, row.here, row.entry, row.verdict) for row in shown.known_factors]
-    parts.append(aligned([head, *rows], "  "))
+    factors, cut = shortened([head, *rows], width - 2)
+    parts.append(aligned(factors, "  "))
+    if cut:
+        parts.append("  values that end with … are cut: --json shows them whole")
     fixes = [f"  {one.factor}: {one.fix}" for one in (*shown.differences, *shown.recorded) if one.fix]
     if fixes:
         parts.append("\nto fix:\n" + "\n".join(fixes))

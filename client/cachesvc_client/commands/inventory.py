@@ -15,6 +15,9 @@ from .matching import Place, all_names, matching_places
 from .registry_calls import Connection, complete_digest, path_with_query
 from .tables import bytes_text
 
+_WHOLE = "--json has all"
+"""What a table of `show` says where a column is left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownEntry:
@@ -70,7 +73,7 @@ def print_name(shown: ShownName) -> None:
             ("starts", starts_text(uses)),
         ]
     )
-    print_listing("show", shown.entries, SUMMARY_COLUMNS)
+    print_listing("show", shown.entries, SUMMARY_COLUMNS, whole=_WHOLE)
 
 
 def print_entry(shown: ShownEntry) -> None:
@@ -88,7 +91,7 @@ def print_entry(shown: ShownEntry) -> None:
     for use in summary.usefulness:
         about = use.facts.get("gpu") or use.facts.get("cpu_isa", "")
         print(printable(f"starts on {about or digest_text(use.environment)}: {starts_text([use])}"))
-    print_listing("show entry", shown.revisions, REVISION_COLUMNS)
+    print_listing("show entry", shown.revisions, REVISION_COLUMNS, whole=_WHOLE)
 
 
 def starts_text(uses: list[EnvironmentUse]) -> str:

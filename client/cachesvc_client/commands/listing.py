@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +10,7 @@ from typing import Any, Literal
 
 from ..wire.errors import printable
 from .arguments import print_json
-from .tables import aligned, distance_text, fitting, time_text
+from .tables import aligned, distance_text, fitting, shortened, terminal_width, time_text
 
 Form = Literal["table", "wide", "json", "csv"]
 Columns = Mapping[str, Callable[[Any], object]]
@@ -20,7 +18,7 @@ Columns = Mapping[str, Callable[[Any], object]]
 _DROP_FIRST = (
     *("files", "by", "minutes", "audience", "created", "head", "signed", "torch", "requires", "published"),
     *("keep days", "keep revisions", "unused days", "size", "keep bytes", "device", "used", "bytes of"),
-    *("last used", "to compile", "expires", "details", "label"),
+    *("last used", "to compile", "before", "since", "expires", "details", "label"),
 )
 """Headings of the columns that a narrow terminal does without, in this order."""
 
@@ -58,10 +56,15 @@ def _lane_text(row: Any) -> str:
 
 
 def print_listing(
-    command: str, rows: Sequence[Any], columns: Columns, form: Form = "table", if_empty: str = "none"
+    command: str,
+    rows: Sequence[Any],
+    columns: Columns,
+    form: Form = "table",
+    if_empty: str = "none",
+    whole: str = "-o wide shows all",
 ) -> None:
     """Print a table with headings, or an answer of ``command`` in JSON with ``rows``, or CSV; where there are
-    no rows, the line ``if_empty``. A table fits the terminal: columns that are needed less are left out, and
+    no rows, the line ``if_empty``. ``whole``: how a user gets all columns. A table fits the terminal: columns that are needed less are left out, and
     named on stderr."""
     if form == "json":
         print_json(command, {"rows": rows})
@@ -74,20 +77,15 @@ def print_listing(
     if not rows:
         print(printable(if_empty))
         return
-    table, dropped = fitting(cells, sys.maxsize if form == "wide" else _width(), _DROP_FIRST)
-    print(aligned(table))
-    if dropped:
-        text = f"not shown, for want of room: {', '.join(dropped)}; -o wide shows all"
-        print(printable(text), file=sys.stderr)
+    width = sys.maxsize if form == "wide" else terminal_width()
+    table, dropped = fitting(cells, width, _DROP_FIRST)
+    shown, cut = shortened(table, width)
+    print(aligned(shown))
+    losses = {"not shown": dropped, "cut": cut}
+    if lost := [f"{word}, for want of room: {', '.join(names)}" for word, names in losses.items() if names]:
+        print(printable(f"{'; '.join(lost)}; {whole}"), file=sys.stderr)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Print a line for each known fact of one thing."""
     print(aligned([(name, value) for name, value in facts if value not in (None, "")]))
-
-
-def _width() -> int:
-    """Return the columns of the terminal. A pipe takes any width, unless COLUMNS says otherwise."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
-        return sys.maxsize
-    return shutil.get_terminal_size().columns

@@ -105,7 +105,7 @@ def _logout(arguments: argparse.Namespace) -> int:
     known = [one for one, row in stored.registries.items() if row != RegistryLogin(trust_root=row.trust_root)]
     if url is None or url not in known:
         hint = did_you_mean(url or "", known, "stored: " + (", ".join(known) or "none"))
-        raise NotFound(f"no login is stored for {url}" if url else "no registry is the default", hint)
+        raise NotFound(f"no login is stored for {url}" if url else "you are logged in to no registry", hint)
     left = [one for one in known if one != url]
     default = stored.default if stored.default != url else left[0] if len(left) == 1 else None
     emptied = RegistryLogin(trust_root=stored.registries[url].trust_root)

@@ -28,7 +28,7 @@ def add_node(commands: Any) -> None:
         help="keep a store of this node warm, from which services start without the registry",
         epilog=examples(
             "%(prog)s team/bert --store /var/cache/cachesvc",
-            '%(prog)s "team/*:prod" --pin team/bert:prod --only "gpu=NVIDIA H100*" --max-size 40GiB',
+            '%(prog)s "team/*:prod" --only "gpu=NVIDIA H100*" --max-size 40GiB',
         ),
     )
     node.add_argument("patterns", nargs="+", metavar="PATTERN", help="namespace/name[:tag], with * and ?")

@@ -48,9 +48,9 @@ def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) 
     Of a revision that no trusted key has signed nothing is read. Raises ``NotFound`` if nothing is published
     under the name, ``Untrusted`` if no key is trusted, and what ``Remote`` raises.
     """
-    demand_trust(config)
     tags = name.tags(fallback)
     with registry_of(config) as remote:
+        demand_trust(config)
         policy = registry_policy(config, remote)
         revisions = list(every_revision(remote, config, name, tags))
     if not revisions:

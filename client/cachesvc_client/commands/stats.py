@@ -100,7 +100,7 @@ def show(arguments: argparse.Namespace) -> int:
         print(printable(f"no start was recorded {period} in {root}; {NOT_COUNTED}"))
         return 0
     print(f"{count_text(len(records), 'start')} on this machine {period}")
-    print_listing("stats", rows, _COLUMNS)
+    print_listing("stats", rows, _COLUMNS, whole="--json has all")
     if compiled is not None:
         when = f"{compiled.names} ({compiled.program}), {Moment(compiled.at)}"
         print(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Sequence
 
 from ..wire.durations import duration_text
 from ..wire.errors import printable
+
+_LEAST_WIDTH = 12
+"""Characters that a column has at least, however narrow the terminal is."""
 
 
 def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
@@ -44,6 +50,36 @@ def fitting(
             dropped.append(heading)
     left = [column for column in columns if str(column[0]) in widths]
     return [list(row) for row in zip(*left)], dropped  # noqa: B905
+
+
+def shortened(rows: Sequence[Sequence[object]], width: int) -> tuple[list[list[str]], list[str]]:
+    """Return a table in at most ``width`` columns of a terminal, and the headings of the columns whose values
+    were cut for that, which end with ``…``.
+
+    The first row has the headings. The widest column is cut first, the first one never, and none to fewer
+    than 12 characters.
+    """
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts)]  # noqa: B905
+    needed = list(widths)
+    while len(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
+        widest = max(range(1, len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _LEAST_WIDTH:
+            break
+        widths[widest] -= 1
+    cut = [texts[0][place] for place, before in enumerate(needed) if widths[place] < before]
+    return [[_cut(text, most) for text, most in zip(row, widths)] for row in texts], cut  # noqa: B905
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal. A pipe takes any width, unless COLUMNS says otherwise."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
+        return sys.maxsize
+    return shutil.get_terminal_size().columns
 
 
 def bytes_text(count: int) -> str:

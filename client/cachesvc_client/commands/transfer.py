@@ -78,15 +78,12 @@ def pull(
     leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits or, with
     ``every``, nothing is offered, ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
     """
-    demand_trust(config)
     tags = name.tags(fallback)
     expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFull(f"{into}: {error.strerror}") from None
-    store = NodeStore(config.store or default_root())
     with registry_of(config) as remote:
+        demand_trust(config)
+        _make_folder(into)
+        store = NodeStore(config.store or default_root())
         policy = policy_of(config, store, remote)
         if every:
             answers = list(_answers(remote, config, name, tags))
@@ -96,6 +93,18 @@ def pull(
         if not rows:
             raise nothing_offered(name, [row for answer in answers for row in answer.rejected])
         return [_pull_one(remote, config, store, expected, policy, row, into) for row in rows]
+
+
+def _make_folder(into: Path) -> None:
+    """Make the folder of the bundles. Raises ``InvalidRequest`` if a file has its name; ``StorageFull``."""
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InvalidRequest(
+            f"{into}: is a file", "name a folder, in which each bundle gets a file"
+        ) from None
+    except OSError as error:
+        raise StorageFull(f"{into}: {error.strerror}", "name a folder that you may write to") from None
 
 
 def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:

@@ -75,17 +75,20 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
     Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
     neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
     """
-    demand_trust(config)
     if _names_file(what):
+        demand_trust(config)
         return [verify_bundle(config, Path(what).expanduser())], []
     try:
         name = Name.parse(what)
     except ValueError as error:
+        if Path(what).expanduser().is_dir():
+            raise InvalidRequest(f"{what}: is a folder", f"name its bundle files, *{SUFFIX}") from None
         raise InvalidRequest(f"neither a bundle file nor a name: {error}") from None
     store = NodeStore(config.store or default_root())
     trusted: list[Verification] = []
     refused: list[CacheSvcError] = []
     with registry_of(config) as remote:
+        demand_trust(config)
         policy = policy_of(config, store, remote)
         revisions = _revisions(remote, config, name, store)
     for revision in revisions:

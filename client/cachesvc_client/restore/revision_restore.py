@@ -54,7 +54,10 @@ def accept_revisions(
     ``Unavailable``, ``StorageFull``.
     """
     if not context.trusted and context.policy is None:
-        raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
+        raise Untrusted(
+            f"no signer is trusted for {remote.url}",
+            "run cachesvc login, or set CACHESVC_TRUSTED_KEYS; keys of a login count for its own URL alone",
+        )
     with result.timed("resolve"):
         request = name_request.request(context.fingerprint, most=context.most)
         answer = resolve(name_request, request, remote, context, result)
