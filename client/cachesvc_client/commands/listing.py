@@ -64,8 +64,11 @@ def print_listing(
     whole: str = "-o wide shows all",
 ) -> None:
     """Print a table with headings, or an answer of ``command`` in JSON with ``rows``, or CSV; where there are
-    no rows, the line ``if_empty``. ``whole``: how a user gets all columns. A table fits the terminal: columns that are needed less are left out, and
-    named on stderr."""
+    no rows, the line ``if_empty``.
+
+    A table fits the terminal: columns that are needed less are left out, others are cut, and both are named
+    on stderr with ``whole``, which says how to get all of them.
+    """
     if form == "json":
         print_json(command, {"rows": rows})
         return
