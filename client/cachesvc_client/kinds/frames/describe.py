@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .groups import describe_of_job
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
@@ -50,6 +51,8 @@ def describe(value: Any) -> str:
         return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
     if type(value) in (dict, list, tuple, set, frozenset):
         return f"{type(value).__name__} of {len(value)} {_digest(text_of(value))}"
+    if words := describe_of_job(value):
+        return words
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
 
 

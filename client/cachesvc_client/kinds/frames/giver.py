@@ -23,6 +23,7 @@ from .deferred import kernels_named_by, read_graph
 from .describe import changed
 from .eager import function_of
 from .graph_facts import changed_operator
+from .groups import changed_group, groups_of_job
 from .guards import Differs, live_guards
 from .stored import FramesFile, RecordedFrame
 
@@ -70,12 +71,12 @@ class Giver:
         begin = time.perf_counter()
         differences: list[str] = []
         try:
-            here: tuple[str, str] | None = None
+            here: _Here | None = None
             for path, file in self._read().items():
                 for frame in file.of(call.code):
                     match = _Match(frame, file, self._comparison(path.name))
                     try:
-                        here = here or _settings(call, backend)
+                        here = here or _here(call, backend)
                         answer = self._give(match, call, backend, here)
                     except Differs as differs:
                         differences.append(f"{call.name}: {differs}")
@@ -102,15 +103,16 @@ class Giver:
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
         return {path: file for path, file in self._files.items() if file is not None}
 
-    def _give(self, match: _Match, call: FrameCall, backend: Any, here: tuple[str, str]) -> Any:
-        """Return Dynamo's result. ``here``: the backend in words, and the digest of the settings. Raises
-        ``Differs``."""
+    def _give(self, match: _Match, call: FrameCall, backend: Any, here: _Here) -> Any:
+        """Return Dynamo's result. Raises ``Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
         frame = match.frame
-        if here[0] != frame.backend:
+        if why := changed_group(frame.groups, here.groups):
+            raise Differs(why)
+        if here.backend != frame.backend:
             raise Differs("compiled with other options")
-        if here[1] != frame.ambient:
+        if here.ambient != frame.ambient:
             raise Differs("other settings of PyTorch")
         if name := changed(frame.traced):
             raise Differs(f"{name} is other code")
@@ -167,11 +169,20 @@ class _Match(NamedTuple):
     comparison: Comparison | None
 
 
-def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
-    """Return the backend in words, and the digest of the settings of this process. Raises ``Differs`` where
-    these have no words."""
+class _Here(NamedTuple):
+    """What a record is compared with, once for all records: the backend in words, the digest of the settings
+    of this process, and its process groups."""
+
+    backend: str
+    ambient: str
+    groups: Mapping[str, str]
+
+
+def _here(call: FrameCall, backend: Any) -> _Here:
+    """Return the facts of this process. Raises ``Differs`` where one has no words."""
     try:
-        return ambient.describe_backend(backend, call.one_graph), ambient.digest(backend.config)
+        words = ambient.describe_backend(backend, call.one_graph)
+        return _Here(words, ambient.digest(backend.config), groups_of_job())
     except TypeError as error:
         raise Differs(str(error)) from None
 
