@@ -1,6 +1,6 @@
-"""Takes out of PyTorch's keys what only one process has: the name that Dynamo gives a compiled graph, and Python's
-hash of a device mesh. A graph with one of them has another key in each process, and no cache of PyTorch's ever
-has it.
+"""Takes out of PyTorch's keys what only one process has: the name that Dynamo gives a compiled graph, and
+Python's hash of a device mesh. A graph with one of them has another key in each process, and no cache of
+PyTorch's ever has it.
 
 ``torch.compile(f).aot_compile(…)`` marks its graph with the name of the compiled function, which holds a
 random number (``__compiled_fn_1_<uuid>``), and from 2.13 on AOTAutograd's key holds that name
@@ -8,9 +8,9 @@ random number (``__compiled_fn_1_<uuid>``), and from 2.13 on AOTAutograd's key h
 that way. The name decides nothing: PyTorch does not read it from a cached entry ("this new run that cache hit
 has a *new* backend id", ``AOTAutogradCache._lookup``).
 
-A graph of distributed tensors has their mesh as an input, and AOTAutograd's key holds the pickled mesh (2.13 and
-2.15). In its attributes is ``_hash``, which Python computes of the others, from the addresses of strings and of
-``None`` among them. A process that gets a mesh without it computes it again.
+A graph of distributed tensors has their mesh as an input, and AOTAutograd's key holds the pickled mesh (2.13
+and 2.15). One of its attributes is ``_hash``, which Python computes of the others and which is another number
+in each process. Who gets a mesh without it computes it again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 where the change is a name that this program asks for below, or ``nothing``.
 
 With a bundle it restores that, and prints as JSON for each form what was traced and compiled, and how far the
-outputs are from eager. Without one it is a script of `cachesvc warm`. FORMS in the environment names the forms
-to run."""
+outputs are from eager. Without one it is a script of `cachesvc warm`. FORMS: the forms to run, if not all."""
 
 import contextlib
 import json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import gc
 import hashlib
@@ -47,6 +48,8 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
+    if isinstance(value, contextvars.ContextVar):
+        return f"ContextVar {value.name}"  # its value has a guard of its own
     if isinstance(value, enum.Enum):
         return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
     if type(value) in (dict, list, tuple, set, frozenset):

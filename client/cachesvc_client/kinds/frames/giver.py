@@ -23,7 +23,7 @@ from .deferred import kernels_named_by, read_graph
 from .describe import changed
 from .eager import function_of
 from .graph_facts import changed_operator
-from .groups import changed_group, groups_of_job
+from .groups import changed_group, groups_of_job, is_of_another_rank
 from .guards import Differs, live_guards
 from .stored import FramesFile, RecordedFrame
 
@@ -70,6 +70,7 @@ class Giver:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
         differences: list[str] = []
+        of_another_rank = False
         try:
             here: _Here | None = None
             for path, file in self._read().items():
@@ -77,6 +78,9 @@ class Giver:
                     match = _Match(frame, file, self._comparison(path.name))
                     try:
                         here = here or _here(call, backend)
+                        if is_of_another_rank(frame.groups, here.groups):
+                            of_another_rank = True
+                            continue
                         answer = self._give(match, call, backend, here)
                     except Differs as differs:
                         differences.append(f"{call.name}: {differs}")
@@ -84,6 +88,8 @@ class Giver:
                     self.used[path.name] = None
                     self.given += 1
                     return answer
+            if of_another_rank and not differences:
+                differences.append(f"{call.name}: recorded by other ranks of the job alone")
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
             differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             _log.debug("recorded frames are of no use here", exc_info=True)

@@ -9,6 +9,7 @@ compares all groups that the process had when the trace began.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,12 @@ def changed_group(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
     return ""
 
 
+def is_of_another_rank(recorded: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Return whether these were the groups of another rank of a job as large: ranks may share a folder."""
+    before, now = recorded.get("", ""), here.get("", "")
+    return before != now and before.partition(" of ")[2] == now.partition(" of ")[2]
+
+
 def describe_of_job(value: Any) -> str:
     """Return what a process group, a device mesh or a placement of a distributed tensor is; an empty text for
     any other object."""
@@ -68,12 +75,14 @@ def describe_of_job(value: Any) -> str:
         config = _get_pg_config(value)
         return f"process group {config['pg_name']!r} of {_words(config)}"
     if isinstance(value, DeviceMesh):
-        return f"mesh {_mesh_words(value)}"
+        words = [value.device_type, value._flatten_rank_map, value.mesh_dim_names]
+        digest = hashlib.sha256(_mesh_text(value).encode()).hexdigest()
+        return f"mesh {words}, groups {getattr(value, '_dim_group_names', None)}, {digest}"
     # A subclass, such as that of an embedding's partial results, may hold more than it prints.
     return f"placement {value!r}" if type(value) in (Shard, Replicate, Partial) else ""
 
 
-def _mesh_words(value: Any) -> str:
+def _mesh_text(value: Any) -> str:
     """Return a mesh, or what an attribute of one holds, as a text. An object that has no words of its own is
     another one in each process."""
     from torch.distributed.device_mesh import DeviceMesh
@@ -81,7 +90,7 @@ def _mesh_words(value: Any) -> str:
     if isinstance(value, DeviceMesh):
         value = {name: one for name, one in vars(value).items() if name not in _OF_THIS_PROCESS}
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {_mesh_words(one)}' for name, one in sorted(value.items()))}}}"
+        return f"{{{', '.join(f'{name}: {_mesh_text(one)}' for name, one in sorted(value.items()))}}}"
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_mesh_words, value))}]"
+        return f"[{', '.join(map(_mesh_text, value))}]"
     return repr(value) if isinstance(value, _PLAIN) else f"{type(value).__name__} {value!r}"
