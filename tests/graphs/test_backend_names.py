@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cachesvc_client.environment import releases
-from cachesvc_client.graphs.backend_names import forget_backend_name
+from cachesvc_client.graphs.backend_names import forget_backend_name, forget_hash
 from cachesvc_client.hooks import imports
 from tests.e2e.harness import SCALAR, run
 
@@ -52,3 +52,9 @@ def test_two_processes_have_one_key(tmp_path) -> None:
     assert answers[0]["keys"] == answers[1]["keys"] != []
     assert (answers[2]["keys"] != answers[3]["keys"]) == (RELEASE >= (2, 13))
     assert all(answer["difference"] == 0.0 for answer in answers)
+
+
+def test_a_mesh_is_pickled_without_pythons_hash() -> None:
+    state = {"_device_type": "cpu", "_flatten_rank_map": (0, 1), "_hash": 2973606998932598271}
+    call = imports.Call(lambda _mesh: {**state}, (SimpleNamespace(),), {})
+    assert forget_hash(call) == {"_device_type": "cpu", "_flatten_rank_map": (0, 1)}

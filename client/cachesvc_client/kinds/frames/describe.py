@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import gc
 import hashlib
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .groups import describe_of_job
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
@@ -46,10 +48,14 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
+    if isinstance(value, contextvars.ContextVar):
+        return f"ContextVar {value.name}"  # its value has a guard of its own
     if isinstance(value, enum.Enum):
         return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
     if type(value) in (dict, list, tuple, set, frozenset):
         return f"{type(value).__name__} of {len(value)} {_digest(text_of(value))}"
+    if words := describe_of_job(value):
+        return words
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
 
 

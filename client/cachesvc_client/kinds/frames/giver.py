@@ -23,6 +23,7 @@ from .deferred import kernels_named_by, read_graph
 from .describe import changed
 from .eager import function_of
 from .graph_facts import changed_operator
+from .groups import changed_group, groups_of_job, is_of_another_rank
 from .guards import Differs, live_guards
 from .stored import FramesFile, RecordedFrame
 
@@ -69,13 +70,17 @@ class Giver:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
         differences: list[str] = []
+        of_another_rank = False
         try:
-            here: tuple[str, str] | None = None
+            here: _Here | None = None
             for path, file in self._read().items():
                 for frame in file.of(call.code):
                     match = _Match(frame, file, self._comparison(path.name))
                     try:
-                        here = here or _settings(call, backend)
+                        here = here or _here(call, backend)
+                        if is_of_another_rank(frame.groups, here.groups):
+                            of_another_rank = True
+                            continue
                         answer = self._give(match, call, backend, here)
                     except Differs as differs:
                         differences.append(f"{call.name}: {differs}")
@@ -83,6 +88,8 @@ class Giver:
                     self.used[path.name] = None
                     self.given += 1
                     return answer
+            if of_another_rank and not differences:
+                differences.append(f"{call.name}: recorded by other ranks of the job alone")
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
             differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             _log.debug("recorded frames are of no use here", exc_info=True)
@@ -102,15 +109,16 @@ class Giver:
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
         return {path: file for path, file in self._files.items() if file is not None}
 
-    def _give(self, match: _Match, call: FrameCall, backend: Any, here: tuple[str, str]) -> Any:
-        """Return Dynamo's result. ``here``: the backend in words, and the digest of the settings. Raises
-        ``Differs``."""
+    def _give(self, match: _Match, call: FrameCall, backend: Any, here: _Here) -> Any:
+        """Return Dynamo's result. Raises ``Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
         frame = match.frame
-        if here[0] != frame.backend:
+        if why := changed_group(frame.groups, here.groups):
+            raise Differs(why)
+        if here.backend != frame.backend:
             raise Differs("compiled with other options")
-        if here[1] != frame.ambient:
+        if here.ambient != frame.ambient:
             raise Differs("other settings of PyTorch")
         if name := changed(frame.traced):
             raise Differs(f"{name} is other code")
@@ -167,11 +175,20 @@ class _Match(NamedTuple):
     comparison: Comparison | None
 
 
-def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
-    """Return the backend in words, and the digest of the settings of this process. Raises ``Differs`` where
-    these have no words."""
+class _Here(NamedTuple):
+    """What a record is compared with, once for all records: the backend in words, the digest of the settings
+    of this process, and its process groups."""
+
+    backend: str
+    ambient: str
+    groups: Mapping[str, str]
+
+
+def _here(call: FrameCall, backend: Any) -> _Here:
+    """Return the facts of this process. Raises ``Differs`` where one has no words."""
     try:
-        return ambient.describe_backend(backend, call.one_graph), ambient.digest(backend.config)
+        words = ambient.describe_backend(backend, call.one_graph)
+        return _Here(words, ambient.digest(backend.config), groups_of_job())
     except TypeError as error:
         raise Differs(str(error)) from None
 

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from .groups import describe_of_job
+
 _BY_NAME = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 """Types of objects that a pickle holds by their name: what is read of such an object is not in the pickle."""
 
@@ -185,9 +187,17 @@ def made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
     name = guard.create_fn_name()
     if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
         return True
-    if guard._unserializable or reads_by_name(builder, guard):
+    if guard._unserializable or reads_by_name(builder, guard) or _is_of_job(builder, guard):
         return True
     return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
+
+
+def _is_of_job(builder: Any, guard: Any) -> bool:
+    """Return whether a guard is of a process group or a device mesh, of which PyTorch compares little."""
+    try:
+        return bool(describe_of_job(builder.get(guard)))
+    except Exception:  # noqa: BLE001 - a guard of no object
+        return False
 
 
 def bare(guard: Any) -> Any:

@@ -20,6 +20,7 @@ from . import ambient, eager, stored
 from .arguments import FrameCall
 from .describe import describe_guarded
 from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
+from .groups import groups_of_job
 from .guard_pickles import (
     STACKS,
     bare,
@@ -78,13 +79,14 @@ class Recorder:
 
         try:
             described = ambient.describe_backend(backend, frame_call.one_graph)
+            groups = groups_of_job()
             self._keep_results()
             self._count_globals()
         except TypeError as error:
             self.refused[frame_call.name] = str(error)
             return call()
         code = SerializedCode.from_code_object(frame_call.code)
-        frame = RecordedFrame(code, described, ambient.digest(backend.config))
+        frame = RecordedFrame(code, described, ambient.digest(backend.config), groups=groups)
         package = FramePackage(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 6
+FORMAT = 7
 """The number of the format. A file of another format is not read."""
 
 
@@ -65,6 +65,7 @@ class RecordedFrame:
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
+        groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
     """
 
@@ -84,6 +85,7 @@ class RecordedFrame:
     operators: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 
 
