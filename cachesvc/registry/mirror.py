@@ -27,13 +27,15 @@ class Flights:
     def start(self, key: Hashable, act: Callable[[], Any]) -> Future[Any]:
         """Returns the future of the act that runs under ``key``; begins ``act`` if none does."""
         with self._lock:
-            future = self._running.get(key)
-            if future is None:
-                try:
-                    future = self._running[key] = self._pool.submit(act)
-                except RuntimeError:  # closed
-                    raise Unavailable("the mirror is being stopped", "try again") from None
-                future.add_done_callback(lambda _: self._end(key))
+            present = self._running.get(key)
+            if present is not None:
+                return present
+            try:
+                future = self._running[key] = self._pool.submit(act)
+            except RuntimeError:  # closed
+                raise Unavailable("the mirror is being stopped", "try again") from None
+        # Without the lock: of an act that has ended already this calls back at once.
+        future.add_done_callback(lambda _: self._end(key))
         return future
 
     def _end(self, key: Hashable) -> None:

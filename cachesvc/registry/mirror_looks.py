@@ -125,7 +125,11 @@ class _Merge:
         for row in heads:
             present = here.get(row.entry)
             if present is None or present.revision != row.revision:
-                if present is not None and row.sequence <= present.sequence:
+                if (
+                    present is not None
+                    and row.sequence <= present.sequence
+                    and self._holds(row.entry, present)
+                ):
                     self._refuse(row, f"sequence {row.sequence} is not above {present.sequence}: rolled back")
                     refused += 1
                 else:
@@ -136,6 +140,17 @@ class _Merge:
             self._mirror.demand_open()
             refused += self._adopt(new[begin : begin + _BATCH])
         return refused
+
+    def _holds(self, entry: Digest, present: MirroredHead) -> bool:
+        """Returns whether a head that is here is what a signer signed; removes it if it is not. Only a look
+        that verifies all again finds out."""
+        if self._again:
+            here = HeadRow(entry, present.revision, present.sequence, 0)
+            self._verify_again(here)
+            if present.revision in self._mirror.untrusted:
+                self._remove(entry, present.revision)
+                return False
+        return True
 
     def _refuse(self, row: HeadRow, why: object) -> None:
         _log.warning("revision %s of entry %s is not mirrored: %s", row.revision, row.entry, why)

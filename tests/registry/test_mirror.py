@@ -3,6 +3,7 @@ when the registry is gone."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 from mirroring import Pair, bytes_out, eventually, mirror_of, resolved, start_pair
 from registry_making import Server, launch, make, ok, refused
+
+from cachesvc_client.environment.detect import detect
+from tests.security.attacker import start
 
 
 @pytest.fixture
@@ -41,6 +45,34 @@ def test_a_pack_comes_once_for_all_readers_and_stays_when_the_registry_is_gone(p
     assert reader.pack(made.revision).content == made.pack
     assert resolved(reader) == [made.revision]
     assert reader.pack(made.revision, Range="bytes=10-19").content == made.pack[10:20]
+
+
+def test_services_start_from_the_mirror_and_go_on_when_the_registry_is_gone(
+    pair: Pair, tmp_path: Path
+) -> None:
+    path = "aa/c" + 24 * "a" + ".picked_kernel"
+    made = make(pair.upstream.key, name="model", path=path, fingerprint=dict(detect()))
+    ok(pair.upstream.api().publish(made))
+    secret = pair.token("report")["secret"]
+
+    def installed(node: str) -> list[str]:
+        (tmp_path / node).mkdir()
+        told = {
+            "CACHESVC_URL": pair.mirror.url,
+            "CACHESVC_TOKEN": secret,
+            "CACHESVC_TRUST_ROOT": str(pair.root),  # that of the registry
+        }
+        return start("attached.py", json.dumps({"name": "team/model"}), place=tmp_path / node, **told)[
+            "installed"
+        ]
+
+    offer = {"name": "model", "fingerprint": dict(detect())}
+    eventually(lambda: resolved(pair.mirror.api(secret), **offer) == [made.revision], "the head")
+    assert installed("first") == [made.revision]
+    assert installed("second") == [made.revision]
+    assert bytes_out(pair.upstream) == len(made.pack)
+    pair.upstream.kill()
+    assert installed("third") == [made.revision]
 
 
 def test_a_mirror_that_starts_without_its_registry_goes_on_with_what_it_has(pair: Pair) -> None:
@@ -121,8 +153,13 @@ def test_packs_over_keep_bytes_go_and_come_again(tmp_path: Path) -> None:
         assert reader.pack(publication.revision).content == publication.pack
     # The mirror has room for one: each of the three changes moved a pack.
     assert bytes_out(pair.upstream) == 2 * len(made.pack) + len(other.pack)
-    assert ok(pair.mirror.api().http.post("/v1/gc"))["objects"] > 0
-    assert len(list((pair.mirror.data / "blobs" / "objects" / "packs").iterdir())) == 1
+    packs = pair.mirror.data / "blobs" / "objects" / "packs"
+
+    def collected() -> bool:
+        ok(pair.mirror.api().http.post("/v1/gc"))
+        return len(list(packs.iterdir())) == 1
+
+    eventually(collected, "the collection of the packs that went")
     assert len(resolved(reader)) == 2
     for server in (pair.mirror, pair.upstream):
         assert server.stop() == 0
