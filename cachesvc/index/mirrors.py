@@ -70,28 +70,28 @@ class Mirrors:
     def mark(self) -> str:
         """Returns a text that changes with each change of a head, of what withholds heads, and of signers.
 
-        Sums stand for the rows of entries. Two changes that leave every sum alike are possible and have never
-        to be relied on: a mirror also asks without a mark, from time to time.
+        Sums stand for the rows of entries. Several changes together can leave every sum as it was, so a
+        mirror also asks without a mark, from time to time.
         """
-        connection = self._session.connection()
+        connection, first = self._session.connection(), sa.text("1")
         sums = sa.select(
             sa.func.count(),
             sa.func.sum(col(EntryRow.head_sequence) % sa.literal_column("2147483647")),
             sa.func.sum(col(EntryRow.published)),
         ).where(col(EntryRow.head).is_not(None))
-        withheld = sa.select(sa.func.count(), sa.func.sum(col(RevisionRow.quarantined))).where(
+        withheld = sa.select(col(RevisionRow.revision), col(RevisionRow.quarantine_why)).where(
             col(RevisionRow.quarantined).is_not(None)
         )
-        signers = sa.select(col(SignerRow.namespace), col(SignerRow.key)).order_by(sa.text("1, 2"))
+        signers = sa.select(col(SignerRow.namespace), col(SignerRow.key)).order_by(first, sa.text("2"))
         revoked = sa.select(
             col(RevokedSignerRow.namespace), col(RevokedSignerRow.key), col(RevokedSignerRow.why)
-        ).order_by(sa.text("1, 2"))
+        ).order_by(first, sa.text("2"))
         require = sa.select(col(NamespaceRow.namespace), col(NamespaceRow.require)).where(
             col(NamespaceRow.require).is_not(None)
         )
         facts = [
             [[_number(value) for value in row] for row in connection.execute(query)]
-            for query in (sums, withheld, signers, revoked, require.order_by(sa.text("1")))
+            for query in (sums, withheld.order_by(first), signers, revoked, require.order_by(first))
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

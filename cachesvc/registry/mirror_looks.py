@@ -17,6 +17,7 @@ from itertools import pairwise
 from cachesvc.index.entries import Published
 from cachesvc.index.mirrors import ABSENT, MirroredHead
 from cachesvc.index.unit import Unit
+from cachesvc.upstream.upstream import is_silence
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.wire.digest import Digest
@@ -59,8 +60,9 @@ def look(registry: Registry) -> None:
     try:
         _look(registry, mirror)
     except CacheSvcError as error:
-        mirror.why = str(error)
-        raise
+        said = mirror.upstream.silent(error.message) if is_silence(error) else error
+        mirror.why = str(said)
+        raise said from None
     mirror.looked, mirror.why = registry.now, ""
     with registry.index.write() as unit:
         unit.mirrors.note_look(mirror.upstream.url, mirror.looked)

@@ -33,6 +33,8 @@ SILENT_SECONDS = 2.0
 """Seconds after a call without an answer for which nobody else asks: services do not wait for it each by
 themselves."""
 
+_MEANWHILE = "what is mirrored is served meanwhile; try again"
+
 
 class Upstream:
     """One registry that is mirrored. Thread-safe.
@@ -117,9 +119,11 @@ class Upstream:
 
     def silent(self, why: str) -> Unavailable:
         """Returns the error for an upstream that does not answer."""
+        if self.url in why and "does not answer" in why:
+            return Unavailable(why, _MEANWHILE)
         return Unavailable(
             f"the registry that this one mirrors, {self.url}, does not answer: {why}",
-            "what is mirrored is served meanwhile; try again",
+            _MEANWHILE,
         )
 
 
