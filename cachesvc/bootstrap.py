@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -40,7 +41,8 @@ from cachesvc.upstream.upstream import Upstream
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.atomic import sync_folder
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.trust_root.registry_metadata import read_pinned
+from cachesvc_client.trust_root.registry_metadata import NoFiles, read_pinned
+from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
@@ -359,13 +361,15 @@ def _trust_keys(settings: Settings) -> TrustKeys | None:
 
 def _mirror(settings: Settings) -> Mirror | None:
     """Returns what makes this registry a mirror, if the settings name an upstream. Asks the upstream nothing:
-    a start does not depend on it. Raises ``InvalidRequest``."""
+    a start does not depend on it. Raises ``InvalidRequest``, and ``Untrusted`` or ``Corrupt`` for a file that
+    is no root."""
     if not settings.upstream_url or settings.upstream_root is None:
         return None
     token = settings.upstream_token
     if settings.upstream_token_file is not None:
         token = _read_secret(settings.upstream_token_file, "upstream_token_file", "the token")
     root = read_pinned(settings.upstream_root)
+    Updater(root, NoFiles(), str(settings.upstream_root), time.time())  # refuses what is no root
     return Mirror(
         Upstream(settings.upstream_url, token, root), settings.upstream_offline_seconds, settings.keep_bytes
     )

@@ -10,26 +10,33 @@ from typing import Any
 from cachesvc.upstream.upstream import Upstream
 from cachesvc_client.trust_root.metadata import Targets
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.errors import TooMany, Unavailable
 
 PULLS = 4
 """Packs that a mirror downloads at once; more wait."""
+STRANGERS = 16
+"""Tokens that the upstream has not confirmed yet and is asked about at once; more are refused. Each holds up
+a thread of requests: whoever tries tokens must not take all."""
 
 
 class Flights:
-    """Runs each act once for all who ask for it at the same time."""
+    """Runs each act once for all who ask for it at the same time. ``most``: acts that run or wait at once."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, most: int | None = None) -> None:
+        self._most = most
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mirror")
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[Any]] = {}
 
     def start(self, key: Hashable, act: Callable[[], Any]) -> Future[Any]:
-        """Returns the future of the act that runs under ``key``; begins ``act`` if none does."""
+        """Returns the future of the act that runs under ``key``; begins ``act`` if none does. Raises
+        ``TooMany``."""
         with self._lock:
             present = self._running.get(key)
             if present is not None:
                 return present
+            if self._most is not None and len(self._running) >= self._most:
+                raise TooMany("the mirror is asked about too many new tokens at once", "try again")
             try:
                 future = self._running[key] = self._pool.submit(act)
             except RuntimeError:  # closed
@@ -63,6 +70,7 @@ class Mirror:
         self.upstream, self.offline_seconds, self.keep_bytes = upstream, offline_seconds, keep_bytes
         self.pulls = Flights(PULLS)
         self.questions = Flights(PULLS)
+        self.strangers = Flights(PULLS, STRANGERS)
         self.closed = False
         self.looked: int | None = None
         self.behind = 0
@@ -84,5 +92,5 @@ class Mirror:
     def close(self) -> None:
         """Ends downloads at their next chunk, and begins no other."""
         self.closed = True
-        for flights in (self.pulls, self.questions):
+        for flights in (self.pulls, self.questions, self.strangers):
             flights.close()

@@ -34,12 +34,16 @@ def confirm_token(registry: Registry, mirror: Mirror, secret: str, secret_hash: 
 
     A token that may administer there may publish here: a mirror is administered with its own tokens. Requests
     that come together with the same token ask once. While the upstream does not answer, the last answer
-    counts for ``offline_seconds``. Raises ``Unavailable`` if there is none.
+    counts for ``offline_seconds``. Raises ``Unavailable`` if there is none, and ``TooMany`` for one of many
+    tokens that the upstream has not confirmed yet.
     """
     unknown = f"unknown-token/{secret_hash}"
     if not _SECRET.fullmatch(secret) or registry.memory.get(unknown) is not None:
         return None
-    question = mirror.questions.start(secret_hash, lambda: mirror.upstream.whoami(secret))
+    with registry.index.read() as unit:
+        before = unit.mirrors.token(secret_hash)
+    flights = mirror.strangers if before is None else mirror.questions
+    question = flights.start(secret_hash, lambda: mirror.upstream.whoami(secret))
     try:
         token = _token(_result(question))
     except Unauthenticated:
@@ -50,8 +54,8 @@ def confirm_token(registry: Registry, mirror: Mirror, secret: str, secret_hash: 
     except CacheSvcError as error:
         if not is_silence(error):
             raise
-        return _last_answer(registry, mirror, secret_hash, error)
-    _keep(registry, secret_hash, token)
+        return _last_answer(registry, mirror, before, error)
+    _keep(registry, secret_hash, token, before)
     return token
 
 
@@ -80,20 +84,19 @@ def _token(who: WhoAmI) -> Token:
     )
 
 
-def _keep(registry: Registry, secret_hash: str, token: Token) -> None:
+def _keep(registry: Registry, secret_hash: str, token: Token, before: tuple[str, int] | None) -> None:
     """Writes a confirmation down, unless the same was written within ``STEP_SECONDS``."""
     text = codec.canonical(token).decode()
-    with registry.index.read() as unit:
-        before = unit.mirrors.token(secret_hash)
     if before is not None and before[0] == text and 0 <= registry.now - before[1] < STEP_SECONDS:
         return
     with registry.index.write_once() as unit:
         unit.mirrors.keep_token(secret_hash, text, registry.now)
 
 
-def _last_answer(registry: Registry, mirror: Mirror, secret_hash: str, error: CacheSvcError) -> Token:
-    with registry.index.read() as unit:
-        before = unit.mirrors.token(secret_hash)
+def _last_answer(
+    registry: Registry, mirror: Mirror, before: tuple[str, int] | None, error: CacheSvcError
+) -> Token:
+    """Returns what the upstream said last, if that was not too long ago."""
     if before is None or before[1] + mirror.offline_seconds <= registry.now:
         raise Unavailable(f"the token cannot be checked: {error.message}", error.hint)
     return parse_token(json.loads(before[0]))

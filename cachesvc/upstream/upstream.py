@@ -92,7 +92,8 @@ class Upstream:
         )
         streamed = callable(body)
         deadline = None if streamed else time.monotonic() + seconds
-        with self._answering():
+        # A body that stops coming is the client's silence, not the upstream's.
+        with self._answering(counts=not streamed):
             try:
                 return exchange.call(
                     method,
@@ -107,14 +108,15 @@ class Upstream:
                 exchange.connections.clear()
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Asks nothing for some seconds after a call that had no answer."""
+    def _answering(self, *, counts: bool = True) -> Iterator[None]:
+        """Asks nothing for some seconds after a call that had no answer, if that call ``counts``."""
         if self._clock() < self._silent_until:
             raise self.silent("it did not answer a moment ago")
         try:
             yield
         except Unavailable as error:
-            self._silent_until = self._clock() + SILENT_SECONDS
+            if counts:
+                self._silent_until = self._clock() + SILENT_SECONDS
             raise self.silent(error.message) from None
 
     def silent(self, why: str) -> Unavailable:

@@ -34,7 +34,7 @@ COUNTS = {
     *("sequence", "starts", "threshold", "unused_days", "uploads", "version"),
     *("files_added", "files_changed", "files_removed", "files_same"),
     *("hit", "inert", "miss", "partial", "unused"),
-    *("dead", "failures", "seconds", "waiting"),
+    *("behind", "dead", "failures", "packs", "seconds", "waiting"),
 }
 """Fields of numbers whose own names say what they count, or that have their unit."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,8 @@ from registry_making import Server, launch, make, ok, refused
 
 from cachesvc_client.environment.detect import detect
 from tests.security.attacker import start
+from tests.services.lying_relay import lying_relay
+from tests.services.relay import relay
 
 
 @pytest.fixture
@@ -86,6 +90,93 @@ def test_a_mirror_that_starts_without_its_registry_goes_on_with_what_it_has(pair
     pair.mirror.start()
     assert resolved(pair.mirror.api(secret)) == [made.revision]
     assert pair.mirror.api(secret).pack(made.revision).content == made.pack
+
+
+def test_an_upstream_that_is_killed_in_the_middle_of_a_pack_leaves_no_half_of_it(
+    pair: Pair, tmp_path: Path
+) -> None:
+    made = make(pair.upstream.key, content=os.urandom(3_000_000))
+    ok(pair.upstream.api().publish(made))
+    address = pair.upstream.url.removeprefix("http://")
+    pair.upstream.options = ["--port", address.rpartition(":")[2]]
+    with relay(address) as between:
+        mirror = mirror_of(pair.upstream, tmp_path / "second", pair.root, pair.secret, url=between.url)
+        with mirror.running():
+            reader = mirror.api(pair.token("read")["secret"])
+            eventually(lambda: resolved(reader) == [made.revision], "the head")
+            between.at_limit = pair.upstream.kill
+            between.limit = between.sent + 1_000_000
+            refused(reader.pack(made.revision), 503, "unavailable")
+            assert list((mirror.data / "blobs" / "objects" / "packs").glob("*")) == []
+            assert resolved(reader) == [made.revision]
+            pair.upstream.start()
+            eventually(lambda: reader.pack(made.revision).status_code == 200, "the whole pack")
+            assert reader.pack(made.revision).content == made.pack
+
+
+def test_a_reader_of_a_slow_pack_asks_again_while_the_download_goes_on(pair: Pair, tmp_path: Path) -> None:
+    made = make(pair.upstream.key)
+    ok(pair.upstream.api().publish(made))
+    passes = threading.Event()
+
+    def slow(_method: str, path: str, _body: bytes) -> None:
+        if path.endswith("/pack"):
+            passes.wait(120)
+
+    with lying_relay(pair.upstream.url) as between:
+        mirror = mirror_of(pair.upstream, tmp_path / "second", pair.root, pair.secret, url=between.url)
+        with mirror.running():
+            reader = mirror.api(pair.token("read")["secret"])
+            eventually(lambda: resolved(reader) == [made.revision], "the head")
+            between.alter = slow
+            refused(reader.pack(made.revision), 503, "unavailable", "on its way")
+            passes.set()
+            eventually(lambda: reader.pack(made.revision).content == made.pack, "the pack")
+
+
+def test_whoever_tries_tokens_takes_no_place_of_those_that_the_upstream_knows(
+    pair: Pair, tmp_path: Path
+) -> None:
+    holds = threading.Event()
+
+    def slow(_method: str, path: str, _body: bytes) -> None:
+        if path.endswith("/whoami") and holds.is_set():
+            time.sleep(2)
+
+    with lying_relay(pair.upstream.url) as between:
+        mirror = mirror_of(pair.upstream, tmp_path / "second", pair.root, pair.secret, url=between.url)
+        with mirror.running():
+            known = mirror.api(pair.token("read")["secret"])
+            ok(known.http.get("/v1/whoami"))
+            between.alter = slow
+            holds.set()
+            with ThreadPoolExecutor(40) as pool:
+                guesses = [f"csv_{os.urandom(16).hex()}" for _ in range(40)]
+                tries = [pool.submit(mirror.api(guess).http.get, "/v1/whoami") for guess in guesses]
+                statuses = {one.result().status_code for one in tries}
+            assert statuses <= {401, 429, 503} and 429 in statuses, statuses
+            holds.clear()
+            eventually(lambda: known.http.get("/v1/whoami").status_code == 200, "the known token")
+
+
+def test_a_mirror_without_a_root_or_with_half_of_its_settings_does_not_start(
+    pair: Pair, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{}")
+    for change, words in (
+        ({"UPSTREAM_ROOT": str(wrong)}, "wrong.json"),
+        ({"UPSTREAM_ROOT": ""}, "upstream_root is not"),
+        ({"UPSTREAM_TOKEN": ""}, "neither upstream_token nor upstream_token_file is"),
+        ({"UPSTREAM_URL": ""}, "upstream_url is not"),
+        ({"DATABASE": "postgresql://u:p@127.0.0.1/x"}, "one process with its index in data"),
+        ({"UPSTREAM_URL": "http://10.0.0.1:8750"}, "expected https"),
+    ):
+        env = pair.mirror.env | {f"CACHESVC_SERVER_{name}": value for name, value in change.items()}
+        process = launch(tmp_path / "unused", **env)
+        assert process.wait(60) != 0
+        error = process.stderr.read()
+        assert words in error and "Traceback" not in error, error
 
 
 def test_a_pack_that_no_reader_asked_for_is_not_there_without_the_registry(pair: Pair) -> None:

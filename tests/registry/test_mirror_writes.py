@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from admin_command import Admin
 from mirroring import Pair, bytes_out, eventually, metric, resolved, start_pair
 from registry_making import FINGERPRINT, Api, Publication, make, ok, refused
 
@@ -136,7 +137,7 @@ def test_a_confirmed_token_counts_for_a_bounded_time_without_the_upstream(tmp_pa
     assert pair.mirror.stop() == 0
 
 
-def test_the_lag_is_shown(tmp_path: Path) -> None:
+def test_the_lag_is_shown(tmp_path: Path, command: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = start_pair(tmp_path)
     ok(pair.upstream.api().publish(make(pair.upstream.key)))
     reader = pair.reader()
@@ -144,6 +145,15 @@ def test_the_lag_is_shown(tmp_path: Path) -> None:
     assert metric(pair.mirror, "cachesvc_mirror_behind_revisions") == 0
     mirror = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
     assert (mirror["upstream"], mirror["behind"], mirror["packs"]) == (pair.upstream.url, 0, 0)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("CACHESVC_URL", pair.mirror.url)
+    monkeypatch.setenv("CACHESVC_TOKEN", pair.mirror.token)
+    shown = command("admin", "stats").out
+    assert pair.upstream.url in shown and "last look" in shown and "packs here" in shown, shown
+    as_json = command("admin", "stats", "--json").json["mirror"]
+    assert as_json["lag_seconds"] >= 0 and as_json["behind"] == 0
+    backup = command("admin", "--local", "backup", tmp_path / "copy", "--data", pair.mirror.data)
+    assert backup.status == 2 and "an empty mirror fills itself" in backup.err, backup
     assert "mirror" not in ok(pair.upstream.api().http.get("/v1/stats"))
     pair.upstream.kill()
     eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 4, "the lag")
