@@ -152,7 +152,7 @@ def test_the_lag_is_shown(tmp_path: Path, command: Admin, monkeypatch: pytest.Mo
     assert pair.upstream.url in shown and "last look" in shown and "packs here" in shown, shown
     as_json = command("admin", "stats", "--json").json["mirror"]
     assert as_json["lag_seconds"] >= 0 and as_json["behind"] == 0
-    backup = command("admin", "--local", "backup", tmp_path / "copy", "--data", pair.mirror.data)
+    backup = command("admin", "--local", "--data", pair.mirror.data, "backup", tmp_path / "copy")
     assert backup.status == 2 and "an empty mirror fills itself" in backup.err, backup
     assert "mirror" not in ok(pair.upstream.api().http.get("/v1/stats"))
     pair.upstream.kill()
