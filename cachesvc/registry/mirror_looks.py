@@ -79,7 +79,9 @@ def _look(registry: Registry, mirror: Mirror) -> None:
     now = registry.clock()
     whole = not same or mirror.mark is None or not 0 <= now - mirror.whole_at < WHOLE_SECONDS
     page = mirror.upstream.heads(None, None if whole else mirror.mark)
-    if page.unchanged and not whole:
+    if page.unchanged:
+        if whole:
+            raise Corrupt(f"{mirror.upstream.url}: a listing without heads, where all were asked for")
         return
     mark, refused = page.mark, 0
     merge = _Merge(registry, mirror, SignerPolicy(targets, mirror.upstream.url), again=not same)
@@ -127,11 +129,7 @@ class _Merge:
         for row in heads:
             present = here.get(row.entry)
             if present is None or present.revision != row.revision:
-                if (
-                    present is not None
-                    and row.sequence <= present.sequence
-                    and self._holds(row.entry, present)
-                ):
+                if present is not None and self._is_older(row, present):
                     self._refuse(row, f"sequence {row.sequence} is not above {present.sequence}: rolled back")
                     refused += 1
                 else:
@@ -143,14 +141,16 @@ class _Merge:
             refused += self._adopt(new[begin : begin + _BATCH])
         return refused
 
-    def _holds(self, entry: Digest, present: MirroredHead) -> bool:
-        """Returns whether a head that is here is what a signer signed; removes it if it is not. Only a look
-        that verifies all again finds out."""
+    def _is_older(self, row: HeadRow, present: MirroredHead) -> bool:
+        """Returns whether a listed head is not newer than the one that is here. One that is here and that
+        nobody trusted has signed is removed, and nothing is older than it; only a look that verifies all
+        again finds out."""
+        if row.sequence > present.sequence:
+            return False
         if self._again:
-            here = HeadRow(entry, present.revision, present.sequence, 0)
-            self._verify_again(here)
+            self._verify_again(HeadRow(row.entry, present.revision, present.sequence, 0))
             if present.revision in self._mirror.untrusted:
-                self._remove(entry, present.revision)
+                self._remove(row.entry, present.revision)
                 return False
         return True
 

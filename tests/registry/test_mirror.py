@@ -16,7 +16,10 @@ from mirroring import Pair, bytes_out, eventually, mirror_of, resolved, start_pa
 from registry_making import Server, launch, make, ok, refused
 
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.wire.digest import Digest
+from tests.conftest import new_bucket
 from tests.security.attacker import start
+from tests.services.ceph import Gateway
 from tests.services.lying_relay import lying_relay
 from tests.services.relay import relay
 
@@ -254,6 +257,33 @@ def test_packs_over_keep_bytes_go_and_come_again(tmp_path: Path) -> None:
     assert len(resolved(reader)) == 2
     for server in (pair.mirror, pair.upstream):
         assert server.stop() == 0
+
+
+def test_packs_of_a_mirror_lie_in_a_bucket(pair: Pair, gateway: Gateway, tmp_path: Path) -> None:
+    made = make(pair.upstream.key)
+    ok(pair.upstream.api().publish(made))
+    bucket = new_bucket(gateway.endpoint, gateway.client)
+    mirror = mirror_of(
+        pair.upstream,
+        tmp_path / "second",
+        pair.root,
+        pair.secret,
+        bucket=bucket,
+        bucket_endpoint=gateway.endpoint,
+    )
+    mirror.env |= gateway.variables
+    with mirror.running():
+        reader = mirror.api(pair.token("read")["secret"])
+        eventually(lambda: resolved(reader) == [made.revision], "the head")
+
+        def link() -> str:
+            return str(ok(reader.resolve(model=Digest.of(os.urandom(8))))["revisions"][0]["pack_url"])
+
+        assert link().startswith("/v1/revisions/")  # it is not in the bucket yet
+        assert reader.pack(made.revision).content == made.pack
+        linked = eventually(lambda: (url := link()).startswith("http") and url, "a link to the bucket")
+        assert reader.fetch(linked).content == made.pack
+        assert bytes_out(pair.upstream) == len(made.pack)
 
 
 def test_operators_change_entries_at_the_registry_and_not_at_the_mirror(pair: Pair) -> None:
