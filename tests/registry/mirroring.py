@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,16 +76,25 @@ def mirror_of(
     return Server(folder / "data", env=env)
 
 
-def start_pair(folder: Path, **settings: str) -> Pair:
-    """Start both."""
+@contextmanager
+def running_pair(folder: Path, **settings: str) -> Iterator[Pair]:
+    """Run both for the block. A test may stop or kill either."""
     (folder / "upstream").mkdir()
-    upstream = Server(folder / "upstream" / "data").start()
-    (folder / "operator").mkdir()
-    root = upstream.pin_root(folder / "operator")
-    body = {"label": "mirror", "role": "read", "namespace": "*", "days": 1}
-    secret = ok(upstream.api().http.post("/v1/tokens", json=body))["secret"]
-    mirror = mirror_of(upstream, folder / "mirror", root, secret, **settings).start()
-    return Pair(upstream, mirror, root, secret)
+    upstream = Server(folder / "upstream" / "data")
+    servers = [upstream]
+    try:
+        upstream.start()
+        (folder / "operator").mkdir()
+        root = upstream.pin_root(folder / "operator")
+        body = {"label": "mirror", "role": "read", "namespace": "*", "days": 1}
+        secret = ok(upstream.api().http.post("/v1/tokens", json=body))["secret"]
+        mirror = mirror_of(upstream, folder / "mirror", root, secret, **settings)
+        servers.insert(0, mirror)
+        yield Pair(upstream, mirror.start(), root, secret)
+    finally:
+        for server in servers:
+            if server.process is not None and server.process.poll() is None:
+                server.stop()
 
 
 def resolved(api: Api, **more: Any) -> list[str]:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mirroring import Pair, bytes_out, eventually, mirror_of, resolved, start_pair
+from mirroring import Pair, bytes_out, eventually, mirror_of, resolved, running_pair
 from registry_making import Server, launch, make, ok, refused
 
 from cachesvc_client.environment.detect import detect
@@ -26,11 +26,8 @@ from tests.services.relay import relay
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    started = start_pair(tmp_path)
-    yield started
-    for server in (started.mirror, started.upstream):
-        if server.process is not None and server.process.poll() is None:
-            server.stop()
+    with running_pair(tmp_path) as started:
+        yield started
 
 
 def test_a_pack_comes_once_for_all_readers_and_stays_when_the_registry_is_gone(pair: Pair) -> None:
@@ -237,26 +234,24 @@ def test_lanes_are_mirrored_for_those_who_read_them(pair: Pair) -> None:
 
 
 def test_packs_over_keep_bytes_go_and_come_again(tmp_path: Path) -> None:
-    pair = start_pair(tmp_path, keep_bytes="30000", grace_seconds="0")
-    made, other = (make(pair.upstream.key, target=name, content=os.urandom(20_000)) for name in "ab")
-    for publication in (made, other):
-        ok(pair.upstream.api().publish(publication))
-    reader = pair.reader()
-    eventually(lambda: len(resolved(reader)) == 2, "the heads")
-    for publication in (made, made, other, other, made):
-        assert reader.pack(publication.revision).content == publication.pack
-    # The mirror has room for one: each of the three changes moved a pack.
-    assert bytes_out(pair.upstream) == 2 * len(made.pack) + len(other.pack)
-    packs = pair.mirror.data / "blobs" / "objects" / "packs"
+    with running_pair(tmp_path, keep_bytes="30000", grace_seconds="0") as pair:
+        made, other = (make(pair.upstream.key, target=name, content=os.urandom(20_000)) for name in "ab")
+        for publication in (made, other):
+            ok(pair.upstream.api().publish(publication))
+        reader = pair.reader()
+        eventually(lambda: len(resolved(reader)) == 2, "the heads")
+        for publication in (made, made, other, other, made):
+            assert reader.pack(publication.revision).content == publication.pack
+        # The mirror has room for one: each of the three changes moved a pack.
+        assert bytes_out(pair.upstream) == 2 * len(made.pack) + len(other.pack)
+        packs = pair.mirror.data / "blobs" / "objects" / "packs"
 
-    def collected() -> bool:
-        ok(pair.mirror.api().http.post("/v1/gc"))
-        return len(list(packs.iterdir())) == 1
+        def collected() -> bool:
+            ok(pair.mirror.api().http.post("/v1/gc"))
+            return len(list(packs.iterdir())) == 1
 
-    eventually(collected, "the collection of the packs that went")
-    assert len(resolved(reader)) == 2
-    for server in (pair.mirror, pair.upstream):
-        assert server.stop() == 0
+        eventually(collected, "the collection of the packs that went")
+        assert len(resolved(reader)) == 2
 
 
 def test_packs_of_a_mirror_lie_in_a_bucket(pair: Pair, gateway: Gateway, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from admin_command import Admin
-from mirroring import Pair, bytes_out, eventually, metric, resolved, start_pair
+from mirroring import Pair, bytes_out, eventually, metric, resolved, running_pair
 from registry_making import FINGERPRINT, Api, Publication, make, ok, refused
 
 from cachesvc_client.bundle.seal import SigningKey
@@ -20,11 +20,9 @@ HOLDER, OTHER = "a" * 32, "b" * 32
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    started = start_pair(tmp_path, upstream_seconds="300")  # what a publication shows is looked for at once
-    yield started
-    for server in (started.mirror, started.upstream):
-        if server.process is not None and server.process.poll() is None:
-            server.stop()
+    # The mirror looks once at its start, and after each publication through it.
+    with running_pair(tmp_path, upstream_seconds="300") as started:
+        yield started
 
 
 def subject() -> dict[str, str]:
@@ -129,39 +127,37 @@ def test_a_token_that_the_upstream_never_confirmed_waits_for_it(pair: Pair) -> N
 
 
 def test_a_confirmed_token_counts_for_a_bounded_time_without_the_upstream(tmp_path: Path) -> None:
-    pair = start_pair(tmp_path, upstream_offline_seconds="0")
-    reader = pair.reader()
-    ok(reader.http.get("/v1/whoami"))
-    pair.upstream.kill()
-    eventually(lambda: reader.http.get("/v1/whoami").status_code == 503, "the end of the bounded time")
-    assert pair.mirror.stop() == 0
+    with running_pair(tmp_path, upstream_offline_seconds="0") as pair:
+        reader = pair.reader()
+        ok(reader.http.get("/v1/whoami"))
+        pair.upstream.kill()
+        eventually(lambda: reader.http.get("/v1/whoami").status_code == 503, "the end of the bounded time")
 
 
 def test_the_lag_is_shown(tmp_path: Path, command: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = start_pair(tmp_path)
-    ok(pair.upstream.api().publish(make(pair.upstream.key)))
-    reader = pair.reader()
-    eventually(lambda: resolved(reader), "the head")
-    assert metric(pair.mirror, "cachesvc_mirror_behind_revisions") == 0
-    mirror = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
-    assert (mirror["upstream"], mirror["behind"], mirror["packs"]) == (pair.upstream.url, 0, 0)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("CACHESVC_URL", pair.mirror.url)
-    monkeypatch.setenv("CACHESVC_TOKEN", pair.mirror.token)
-    shown = command("admin", "stats").out
-    assert pair.upstream.url in shown and "last look" in shown and "packs here" in shown, shown
-    as_json = command("admin", "stats", "--json").json["mirror"]
-    assert as_json["lag_seconds"] >= 0 and as_json["behind"] == 0
-    backup = command("admin", "--local", "--data", pair.mirror.data, "backup", tmp_path / "copy")
-    assert backup.status == 2 and "an empty mirror fills itself" in backup.err, backup
-    assert "mirror" not in ok(pair.upstream.api().http.get("/v1/stats"))
-    pair.upstream.kill()
-    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 4, "the lag")
-    mirror = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
-    assert mirror["lag"] >= 4 and mirror["why"], mirror
-    pair.mirror.kill()
-    pair.mirror.start()
-    # The last look is known after a restart too.
-    assert metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 4
-    assert bytes_out(pair.mirror) == 0
-    assert pair.mirror.stop() == 0
+    with running_pair(tmp_path) as pair:
+        ok(pair.upstream.api().publish(make(pair.upstream.key)))
+        reader = pair.reader()
+        eventually(lambda: resolved(reader), "the head")
+        assert metric(pair.mirror, "cachesvc_mirror_behind_revisions") == 0
+        mirror = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
+        assert (mirror["upstream"], mirror["behind"], mirror["packs"]) == (pair.upstream.url, 0, 0)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        monkeypatch.setenv("CACHESVC_URL", pair.mirror.url)
+        monkeypatch.setenv("CACHESVC_TOKEN", pair.mirror.token)
+        shown = command("admin", "stats").out
+        assert pair.upstream.url in shown and "last look" in shown and "packs here" in shown, shown
+        as_json = command("admin", "stats", "--json").json["mirror"]
+        assert as_json["lag_seconds"] >= 0 and as_json["behind"] == 0
+        backup = command("admin", "--local", "--data", pair.mirror.data, "backup", tmp_path / "copy")
+        assert backup.status == 2 and "an empty mirror fills itself" in backup.err, backup
+        assert "mirror" not in ok(pair.upstream.api().http.get("/v1/stats"))
+        pair.upstream.kill()
+        eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 4, "the lag")
+        mirror = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
+        assert mirror["lag"] >= 4 and mirror["why"], mirror
+        pair.mirror.kill()
+        pair.mirror.start()
+        # The last look is known after a restart too.
+        assert metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 4
+        assert bytes_out(pair.mirror) == 0

@@ -34,8 +34,11 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     root = upstream.pin_root(tmp_path / "operator")
     body = {"label": "mirror", "role": "read", "namespace": "*", "days": 1}
     secret = ok(upstream.api().http.post("/v1/tokens", json=body))["secret"]
-    yield Pair(upstream, mirror_of(upstream, tmp_path / "mirror", root, secret), root, secret)
-    assert upstream.stop() == 0
+    mirror = mirror_of(upstream, tmp_path / "mirror", root, secret)
+    yield Pair(upstream, mirror, root, secret)
+    for server in (mirror, upstream):  # a test that failed leaves both
+        if server.process is not None and server.process.poll() is None:
+            server.stop()
 
 
 @pytest.fixture
