@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -33,11 +34,15 @@ from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
 from cachesvc.registry.context import Limits, PersonLogin, Registry
+from cachesvc.registry.mirror import Mirror
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
+from cachesvc.upstream.upstream import Upstream
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.atomic import sync_folder
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.trust_root.registry_metadata import NoFiles, read_pinned
+from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
@@ -52,6 +57,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
     one line.
     """
     login = _login(settings)
+    mirror = _mirror(settings)
     with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
             index = open_postgresql(settings.database)
@@ -77,6 +83,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                         private_addresses=settings.webhook_private_addresses,
                         plain_http=settings.webhook_plain_http,
                     ),
+                    mirror=mirror,
                     on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
                 )
             finally:
@@ -111,6 +118,7 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
     is no fault, if it can be made.
     """
     _trust_keys(settings)
+    mirror = _mirror(settings)
     login = _login(settings)
     if settings.database:
         steps = pending_postgresql(settings.database)
@@ -138,6 +146,9 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
     finally:
         hot.close()
     found.append(("hints", "Redis" if settings.redis else "in this process"))
+    if mirror is not None:
+        who = mirror.upstream.remote.whoami()
+        found.append(("mirrors", f"{mirror.upstream.url}, {who.role} in {who.namespace}"))
     if login is not None:
         Issuers().endpoints(login.client.issuer)
         found.append(("login", f"{login.client.issuer}, back to {login.client.redirect_uri}"))
@@ -338,12 +349,30 @@ def _trust_keys(settings: Settings) -> TrustKeys | None:
     """Returns the keys of trust metadata that the settings name or the data folder holds; ``None`` for a
     registry that signs none."""
     online = None
+    if settings.upstream_url:  # a mirror has the metadata of its upstream
+        return None
     if settings.online_key_file is not None:
         online = SigningKey.load(settings.online_key_file)
     elif settings.online_key:
         online = SigningKey.from_text(settings.online_key, "the setting online_key")
     folder = None if settings.database else settings.data
     return TrustKeys(folder, online) if folder is not None or online is not None else None
+
+
+def _mirror(settings: Settings) -> Mirror | None:
+    """Returns what makes this registry a mirror, if the settings name an upstream. Asks the upstream nothing:
+    a start does not depend on it. Raises ``InvalidRequest``, and ``Untrusted`` or ``Corrupt`` for a file that
+    is no root."""
+    if not settings.upstream_url or settings.upstream_root is None:
+        return None
+    token = settings.upstream_token
+    if settings.upstream_token_file is not None:
+        token = _read_secret(settings.upstream_token_file, "upstream_token_file", "the token")
+    root = read_pinned(settings.upstream_root)
+    Updater(root, NoFiles(), str(settings.upstream_root), time.time())  # refuses what is no root
+    return Mirror(
+        Upstream(settings.upstream_url, token, root), settings.upstream_offline_seconds, settings.keep_bytes
+    )
 
 
 def _login(settings: Settings) -> PersonLogin | None:
@@ -354,7 +383,9 @@ def _login(settings: Settings) -> PersonLogin | None:
     page = f"{settings.public_url}/ui/login"
     secret = settings.oidc_client_secret
     if settings.oidc_client_secret_file is not None:
-        secret = _read_secret(settings.oidc_client_secret_file)
+        secret = _read_secret(
+            settings.oidc_client_secret_file, "oidc_client_secret_file", "the client's secret"
+        )
     client = Client(
         settings.oidc_issuer, settings.oidc_client_id, secret, f"{page}/callback", settings.oidc_scopes
     )
@@ -362,14 +393,14 @@ def _login(settings: Settings) -> PersonLogin | None:
     return PersonLogin(client, page, settings.oidc_claim, rules, settings.oidc_session_seconds)
 
 
-def _read_secret(path: Path) -> str:
+def _read_secret(path: Path, setting: str, what: str) -> str:
     try:
         secret = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text"
-        raise InvalidRequest(f"oidc_client_secret_file {path}: {reason}") from None
+        raise InvalidRequest(f"{setting} {path}: {reason}") from None
     if not secret:
-        raise InvalidRequest(f"oidc_client_secret_file {path}: is empty", "write the client's secret into it")
+        raise InvalidRequest(f"{setting} {path}: is empty", f"write {what} into it")
     return secret
 
 

@@ -25,7 +25,7 @@ from cachesvc_client.wire.suggestion import did_you_mean
 
 PREFIX = "CACHESVC_SERVER_"
 """Beginning of the variables' names."""
-SECRET = frozenset({"database", "redis", "first_token", "online_key", "oidc_client_secret"})
+SECRET = frozenset({"database", "redis", "first_token", "online_key", "oidc_client_secret", "upstream_token"})
 """Settings that hold passwords: their values are not shown."""
 
 
@@ -196,6 +196,20 @@ class Settings(BaseSettings):
     in a variable as JSON. Nobody else has a role."""
     oidc_session_seconds: int = Field(default=3600, ge=300, le=28_800)
     """How long such a login lasts. A role that the provider takes away ends then, at the latest."""
+    upstream_url: Annotated[str, AfterValidator(_encrypted)] = ""
+    """Address of the registry that this one mirrors. It needs ``upstream_root`` and a token. Empty: this
+    registry mirrors none."""
+    upstream_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{16,200}$")
+    """Token of the mirror at that registry, with the role ``read`` in the namespaces that are mirrored."""
+    upstream_token_file: Path | None = None
+    """File with that token, in the place of ``upstream_token``."""
+    upstream_root: Path | None = None
+    """File of the root of trust of that registry, as ``cachesvc login`` pins it there. What no signature
+    leads to from it is not mirrored."""
+    upstream_seconds: int = Field(default=5, ge=1, le=300)
+    """Time between two looks of a mirror at that registry."""
+    upstream_offline_seconds: int = Field(default=86_400, ge=0, le=604_800)
+    """How long a token that the other registry has confirmed counts while that registry does not answer."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
     connections: int = Field(default=10_000, ge=1)
@@ -303,8 +317,36 @@ def _check_together(settings: Settings) -> None:
     if settings.online_key and settings.online_key_file is not None:
         raise InvalidRequest("online_key, online_key_file: both are set", "set one of them")
     _check_login(settings)
+    _check_mirror(settings)
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise InvalidRequest("tls_certificate, tls_key: one is set without the other", "set both or none")
+
+
+def _check_mirror(settings: Settings) -> None:
+    """Raises ``InvalidRequest`` for a mirror of which only a part is set, or that a mirror cannot have."""
+    parts = ("upstream_token", "upstream_token_file", "upstream_root")
+    present = [name for name in parts if getattr(settings, name)]
+    if not settings.upstream_url:
+        if present:
+            raise InvalidRequest(f"{present[0]}: is set, and upstream_url is not", "name the registry there")
+        return
+    if settings.upstream_token and settings.upstream_token_file is not None:
+        raise InvalidRequest("upstream_token, upstream_token_file: both are set", "set one of them")
+    if not settings.upstream_token and settings.upstream_token_file is None:
+        raise InvalidRequest(
+            "upstream_url: is set, and neither upstream_token nor upstream_token_file is",
+            "the mirror needs a token of its own there, with the role read",
+        )
+    if settings.upstream_root is None:
+        raise InvalidRequest(
+            "upstream_url: is set, and upstream_root is not",
+            "it names the file of the root of that registry, as cachesvc login pins it",
+        )
+    for name in ("database", "online_key", "online_key_file", "oidc_issuer"):
+        if getattr(settings, name):
+            raise InvalidRequest(
+                f"{name}: is set, and upstream_url too", "a mirror is one process with its index in data"
+            )
 
 
 def _check_login(settings: Settings) -> None:

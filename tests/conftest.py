@@ -41,7 +41,10 @@ MARKS_OF_PLACES = {
         *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
         *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),
         *(
+            "registry/test_mirror.py",
+            "registry/test_mirror_writes.py",
             "registry/test_replicas.py",
+            "security/test_mirror_attacks.py",
             "registry/test_serve.py",
             "registry/test_trust_cli.py",
             "security/test_old_answers.py",

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from cachesvc.domain.access import Token
 from cachesvc.registry.context import Registry
 from cachesvc.registry.tokens import authenticate, cached_token
-from cachesvc_client.wire.errors import TooMany, Unauthenticated
+from cachesvc_client.wire.errors import Forbidden, TooMany, Unauthenticated
 
 from .body import limit_body
 
@@ -99,11 +99,28 @@ class TokenRoute(APIRoute):
         return inner
 
 
+OWN_PATHS = ("/v1/tokens", "/v1/gc", "/v1/fsck", "/v1/webhooks", "/v1/revocations/plan")
+"""Beginnings of the paths by which an operator changes what is a mirror's own."""
+
+
 class AdminRoute(TokenRoute):
     """A route of operators: each request reads the token from the index, so that a revocation holds at
-    once."""
+    once. A mirror refuses to change what it has from its upstream."""
 
     caches_tokens = False
+
+    def shortcut(self, inner: Handler) -> Handler:
+        own = (self.methods or set()) <= {"GET", "HEAD"} or self.path.startswith(OWN_PATHS)
+
+        async def handler(request: Request) -> Response:
+            registry: Registry = request.app.state.registry
+            if registry.mirror is not None and not own:
+                raise Forbidden(
+                    f"this registry is a mirror of {registry.mirror.upstream.url}", "change it there"
+                )
+            return await inner(request)
+
+        return handler
 
 
 async def _registry(request: Request) -> Registry:

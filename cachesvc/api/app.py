@@ -23,6 +23,7 @@ from . import (
     claim_routes,
     edge,
     inventory_routes,
+    mirror_routes,
     open_routes,
     publisher_routes,
     read_routes,
@@ -33,6 +34,7 @@ from . import (
 from .batching import Batches
 from .event_delivery import deliver_events
 from .metrics import Metrics
+from .mirroring import FORWARDS, Looks
 from .upload_places import UploadPlaces
 
 _log = logging.getLogger("cachesvc.gc")
@@ -45,12 +47,14 @@ def create_app(
     token_requests: int = 1000,
     web_page: bool = False,
     metrics_namespaces: bool = False,
+    mirror_seconds: float | None = None,
 ) -> FastAPI:
     """Returns the application.
 
     ``gc_seconds``: seconds between two collections in the background; ``None``: it never collects.
     ``token_requests``: requests that one token may have under way at once. ``web_page``: serves the web page
-    of operators too. ``metrics_namespaces``: names namespaces in ``/metrics``.
+    of operators too. ``metrics_namespaces``: names namespaces in ``/metrics``. ``mirror_seconds``: seconds
+    between two looks of a mirror at its upstream; ``None``: it never looks.
     """
 
     waiting = Waiting(registry)
@@ -61,6 +65,7 @@ def create_app(
         app.state.uploads = UploadPlaces()
         app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
+        app.state.forwards = anyio.CapacityLimiter(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with (
             app.state.resolves.running(read_routes.RESOLVES),
@@ -70,9 +75,14 @@ def create_app(
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
                 group.start_soon(deliver_events, registry)
+                if registry.mirror is not None and mirror_seconds is not None:
+                    app.state.looks = Looks(registry, mirror_seconds)
+                    group.start_soon(app.state.looks.run)
                 if gc_seconds is not None:
                     group.start_soon(_collect_regularly, registry, metrics, gc_seconds)
                 yield
+                if registry.mirror is not None:
+                    registry.mirror.close()
                 group.cancel_scope.cancel()
 
     app = FastAPI(
@@ -86,6 +96,7 @@ def create_app(
     )
     app.state.registry = registry
     app.state.web_page = web_page
+    app.state.looks = None
     app.state.metrics = metrics
     app.state.waiting = waiting
     app.state.resolves = Batches(partial(answers.answer_each, registry))
@@ -94,6 +105,7 @@ def create_app(
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
+    app.include_router(mirror_routes.router)
     app.include_router(publisher_routes.open_router)
     app.include_router(trust_routes.router)
     app.include_router(trust_routes.admin_router)

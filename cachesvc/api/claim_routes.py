@@ -11,15 +11,16 @@ from cachesvc.registry import claims
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute, leave_count
+from .access import SECURED, TheRegistry, TheToken, leave_count
 from .edge import Json
 from .metrics import TheMetrics
+from .mirroring import ForwardedRoute
 from .openapi import errors
 
 router = APIRouter(
     prefix="/v1/claims",
     tags=["publish"],
-    route_class=TokenRoute,
+    route_class=ForwardedRoute,
     dependencies=SECURED,
     responses=errors("unauthenticated", "forbidden"),
 )

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from cachesvc.registry.context import Registry
 from cachesvc.registry.holdings import Holdings, read_holdings
+from cachesvc.registry.mirror import Mirror
 from cachesvc_client.wire.errors import CacheSvcError
 
 FRESH_SECONDS = 15.0
@@ -66,6 +67,23 @@ class RegistryGauges(Collector):
             ended = time.monotonic()
             self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
             return self._holdings
+
+
+class MirrorGauges(Collector):
+    """How far a mirror is behind its upstream. Reads nothing but this process's memory."""
+
+    def __init__(self, registry: Registry, mirror: Mirror) -> None:
+        self._registry, self._mirror = registry, mirror
+
+    def collect(self) -> Iterator[Metric]:
+        lag = self._mirror.lag(self._registry.clock())
+        text = (
+            "Seconds since the last look of this mirror at its upstream that succeeded; absent if none has."
+        )
+        if lag is not None:
+            yield _gauge("mirror_lag_seconds", text, lag)
+        behind = "Heads that the upstream has, by the last look, and that this mirror does not have."
+        yield _gauge("mirror_behind_revisions", behind, self._mirror.behind)
 
 
 def _sums(holdings: Holdings) -> Iterator[Metric]:

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
 from cachesvc.domain.usefulness import KEPT_DAYS
-from cachesvc.registry import answers, download, names, reports, wanted
+from cachesvc.registry import answers, download, mirror_packs, names, reports, wanted
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -33,6 +33,7 @@ from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .body import max_body
 from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
+from .mirroring import present_pack
 from .openapi import BINARY, errors
 from .ranges import requested_range
 
@@ -225,6 +226,8 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(None, status, headers, "application/octet-stream")
+    if mirror_packs.is_absent(pack):
+        pack = await present_pack(registry, token, revision, pack)
     chunks = await to_thread.run_sync(download.read_pack, registry, pack, start, length)
     return StreamingResponse(_stream(chunks), status, headers, "application/octet-stream")
 

@@ -88,8 +88,9 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             registry,
             gc_seconds=settings.gc_seconds or None,
             token_requests=settings.token_requests,
-            web_page=settings.web_page,
+            web_page=settings.web_page and registry.mirror is None,
             metrics_namespaces=settings.metrics_namespaces,
+            mirror_seconds=settings.upstream_seconds,
         )
         server.run(
             app,
@@ -163,6 +164,8 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
         if credentials.trust is not None:
             parts.append(f"--trust {credentials.trust} --signing-key {credentials.signing_key}")
         print("log in with:\n  " + " ".join(parts))
+    if settings.upstream_url:
+        print(f"a mirror of {settings.upstream_url}")
     if credentials.root_keys:
         print(f"root of trust: key {', '.join(map(key_text, credentials.root_keys))}; login pins it")
     everywhere = ", and on every other address of this machine" if settings.host in server.WILDCARDS else ""

@@ -1,7 +1,7 @@
 """Copy the rows of an index out of a database, in one consistent view, and into an empty one of either kind.
 
 Rows are JSON objects by column. What cannot outlive a move stays out: sessions of the web page, uploads under
-way, claims, and objects that no revision names.
+way, claims, tokens that a mirror has confirmed, and objects that no revision names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cachesvc_client.wire.errors import Corrupt, InvalidRequest
 from .tables import ObjectRow, RevisionRow, metadata
 from .unit import Index, Unit
 
-_LEFT_OUT = frozenset({"sessions", "uploads", "claims"})
+_LEFT_OUT = frozenset({"sessions", "uploads", "claims", "upstream_tokens"})
 """Tables whose rows a copy does not hold."""
 _BATCH = 500
 """Rows of one insertion."""

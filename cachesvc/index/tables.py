@@ -437,6 +437,25 @@ class DeliveryRow(SQLModel, table=True):
     __table_args__ = (sa.Index(None, "webhook", "dead", "due"),)
 
 
+class MirrorRow(SQLModel, table=True):
+    """The registry that this one mirrors; no row in a registry that mirrors none. ``looked``: when the last
+    look there succeeded."""
+
+    __tablename__ = "mirrors"
+    upstream: str = Field(primary_key=True, max_length=500)
+    looked: int | None = Field(default=None, sa_type=sa.BigInteger)
+
+
+class UpstreamTokenRow(SQLModel, table=True):
+    """A token that the registry which this one mirrors has confirmed. ``secret_hash``: as in ``tokens``.
+    ``token``: what it may do, as JSON. ``checked``: when it was confirmed, to a minute."""
+
+    __tablename__ = "upstream_tokens"
+    secret_hash: str = Field(primary_key=True, max_length=64)
+    token: str = Field(sa_type=sa.Text)
+    checked: int = Field(sa_type=sa.BigInteger, index=True)
+
+
 class AuditRow(SQLModel, table=True):
     """What an operator did, in the transaction that did it. ``by``: a token's id, or ``console``."""
 

@@ -22,6 +22,7 @@ from .entries import Entries
 from .environments import Environments
 from .heads import Heads
 from .inventory import Inventory
+from .mirrors import Mirrors
 from .namespaces import Namespaces
 from .nodes import RevisionNodes
 from .objects import Objects
@@ -59,6 +60,7 @@ class Unit:
         self.inventory = Inventory(session)
         self.audit = Audit(session)
         self.webhooks = Webhooks(session)
+        self.mirrors = Mirrors(session)
 
     @property
     def connection(self) -> sa.Connection:

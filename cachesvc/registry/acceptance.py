@@ -80,7 +80,7 @@ def verify(
             f"signed for {statement.lane or 'the trunk'}, uploaded to {place.lane or 'the trunk'}",
             "sign for the lane that the upload names",
         )
-    _check_bounds(verified.manifest)
+    check_bounds(verified.manifest)
     ahead = statement.sequence / 1000 - registry.clock()
     if ahead > CLOCK_SKEW_SECONDS:
         raise InvalidRequest(
@@ -105,7 +105,7 @@ def _refuse_revoked(registry: Registry, namespace: Namespace, envelope: bytes) -
     )
 
 
-def _check_bounds(manifest: Manifest) -> None:
+def check_bounds(manifest: Manifest) -> None:
     """Checks that the index can store what it keeps beside the envelope. Raises ``InvalidRequest``."""
     if manifest.statement.expires is not None and not 0 < manifest.statement.expires < 1 << 53:
         raise InvalidRequest("manifest.statement.expires: out of range; it is seconds of UTC")

@@ -68,9 +68,15 @@ class BackupPart:
 def write_backup(index: Index, blobs: BlobStore, folder: Path, keys: Mapping[str, Path]) -> BackupSummary:
     """Writes a backup, which is at ``folder`` when it is whole. ``keys``: private keys that go into it.
 
-    Raises ``InvalidRequest`` if something is there already, ``StorageFull``, ``Corrupt`` for a pack that is
-    not what the index says, ``NotFound`` for one that was collected meanwhile.
+    Raises ``InvalidRequest`` for a mirror, and if something is there already, ``StorageFull``, ``Corrupt``
+    for a pack that is not what the index says, ``NotFound`` for one that was collected meanwhile.
     """
+    with index.read() as unit:
+        upstream = unit.mirrors.upstream()
+    if upstream is not None:
+        raise InvalidRequest(
+            f"this registry is a mirror of {upstream[0]}", "back that one up: an empty mirror fills itself"
+        )
     if folder.exists():
         raise InvalidRequest(f"{folder} is there already", "name a folder that does not exist yet")
     unfinished = folder.with_name(f".{folder.name}.part")

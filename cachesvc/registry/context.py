@@ -18,6 +18,8 @@ from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
+from .mirror import Mirror
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -62,7 +64,8 @@ class Registry:
     UTC. ``issuers``: the public keys of those who issue tokens to CI jobs and people. ``login``: how people
     log in at an identity provider; ``None`` if they cannot. ``trust_keys``: signs the trust metadata;
     ``None`` in a registry that has none. ``on_disk``: the store that ``blobs`` wraps, if it is a folder of
-    this machine. ``sender``: sends events to the receivers of webhooks.
+    this machine. ``sender``: sends events to the receivers of webhooks. ``mirror``: what makes this registry
+    a mirror of another; ``None`` if it is none.
     """
 
     index: Index
@@ -78,6 +81,7 @@ class Registry:
     trust_keys: TrustKeys | None = None
     on_disk: OnDisk | None = None
     sender: Sender = field(default_factory=Sender)
+    mirror: Mirror | None = None
 
     @property
     def memory(self) -> Hot:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, may
 from cachesvc.domain.offers import withheld
+from cachesvc.index.mirrors import ABSENT
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import pack_path
@@ -27,9 +28,9 @@ def pack_url(registry: Registry, revision: Digest, key: str) -> str:
     """Returns a link to the object ``key``, a revision's pack, or else its path at this registry.
 
     A client has ``link_seconds`` for a link, less the 5 s for which an answer that holds it is cached. The
-    store knows no revocation: a link holds to its end.
+    store knows no revocation: a link holds to its end. A pack that a mirror does not have yet has no link.
     """
-    if registry.links is None:
+    if registry.links is None or key.startswith(ABSENT):
         return pack_path(revision)
     return registry.links.link(key, registry.limits.link_seconds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.index.mirrors import ABSENT
 from cachesvc_client.wire.admin import Finding, FsckPage, Repaired
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable, Untrusted
@@ -115,6 +116,8 @@ def _find_damage(registry: Registry, revision: Digest, deep: bool) -> Finding | 
 
 
 def _problem(registry: Registry, key: str, pack: Digest, size: int, deep: bool) -> tuple[str, str] | None:
+    if key.startswith(ABSENT):  # a mirror gets it on the first demand
+        return None
     try:
         stored = registry.blobs.size(key)
         if stored != size:

@@ -86,6 +86,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
     with registry.index.write() as unit:
         uploads = unit.uploads.drop_over(registry.now)
         unit.claims.forget(KEPT_SECONDS)
+        unit.mirrors.forget_tokens(registry.now - _offline_seconds(registry))
         unit.sessions.forget(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
         unit.environments.forget(registry.now - KEPT_DAYS * DAY)
@@ -118,7 +119,8 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
     Objects are those that are free already: objects of the removals follow after their grace period."""
     demand(by, Action.admin, ANY)
     with registry.index.read() as unit:
-        removable = list(_removable(registry, unit, _policies(registry, unit)))
+        policies = _policies(registry, unit) if registry.mirror is None else {}
+        removable = list(_removable(registry, unit, policies))
         removals = _removals(unit, removable[: min(shown, SHOWN)])
         objects = unit.objects.count_loose(registry.now)
         cold = _forecast(registry, unit, removable)
@@ -159,8 +161,16 @@ def _named(unit: Unit, cold: Sequence[_GoingCold]) -> tuple[ColdForecast, ...]:
     )
 
 
+def _offline_seconds(registry: Registry) -> int:
+    """Returns for how many seconds a mirror's confirmed tokens may still count."""
+    return registry.mirror.offline_seconds if registry.mirror is not None else 0
+
+
 def _retain(registry: Registry) -> tuple[int, int]:
-    """Deletes what the policies do not keep, and returns (revisions, entries)."""
+    """Deletes what the policies do not keep, and returns (revisions, entries). A mirror has the revisions of
+    its upstream, whose policies decide."""
+    if registry.mirror is not None:
+        return 0, 0
     with registry.index.read() as unit:
         policies = _policies(registry, unit)
         removable = list(_removable(registry, unit, policies))

@@ -27,6 +27,7 @@ from cachesvc_client.wire.admin import (
 )
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound
+from cachesvc_client.wire.mirrors import MirrorState
 
 from .context import Registry
 
@@ -151,6 +152,7 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
         starts, saved, spent = unit.inventory.starts(namespace)
         ranked = _rankings(unit, namespace, top)
         names = unit.inventory.named(namespace)
+        mirror = describe_mirror(registry, unit)
     return Stats(
         namespaces=totals.namespaces,
         names=names,
@@ -160,7 +162,19 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
         starts=starts,
         saved=round(saved, 3),
         spent=round(spent, 3),
+        mirror=mirror,
         **ranked,
+    )
+
+
+def describe_mirror(registry: Registry, unit: Unit) -> MirrorState | None:
+    """Returns how far a mirror is behind its upstream; ``None`` in a registry that mirrors none."""
+    mirror = registry.mirror
+    if mirror is None:
+        return None
+    packs, size = unit.mirrors.pack_totals()
+    return MirrorState(
+        mirror.upstream.url, mirror.lag(registry.clock()), mirror.behind, mirror.why, packs, size
     )
 
 

@@ -45,6 +45,7 @@ def prepare_credentials(
     key is made: builders have their own keys. A later start replaces neither token nor key: an operator may
     have revoked the token and moved the key into CI.
     """
+    prepare_mirror(registry)
     with registry.index.read() as unit:
         first = not unit.tokens.any_admin()
     secret = None
@@ -55,16 +56,42 @@ def prepare_credentials(
                 secret = _first(registry, unit, signing_key, first_token)
     if secret is None and new_token:
         secret = create_token(registry, None, _ANOTHER).secret
-    root_keys = trust.prepare(registry)
+    root_keys = trust.prepare(registry) if registry.mirror is None else ()
     public = SigningKey.load(signing_key).public if signing_key.exists() else None
     return Credentials(secret, public, signing_key, root_keys)
 
 
+def prepare_mirror(registry: Registry) -> None:
+    """Begins a mirror in an empty index, and goes on with one that began. Raises ``InvalidRequest`` for the
+    index of a registry of its own, whose entries a mirror would delete, and for a mirror's index without an
+    upstream."""
+    mirror = registry.mirror
+    with registry.index.read() as unit:
+        before = unit.mirrors.upstream()
+        in_use = unit.mirrors.holds_registry()
+    if mirror is None:
+        if before is not None:
+            raise InvalidRequest(
+                f"the index is a mirror of {before[0]}, and upstream_url is not set",
+                "set upstream_url, or name another folder with --data",
+            )
+        return
+    if before is None and in_use:
+        raise InvalidRequest(
+            f"the index holds a registry of its own, which a mirror of {mirror.upstream.url} would empty",
+            "name an empty folder with --data",
+        )
+    mirror.looked = before[1] if before is not None else None
+    with registry.index.write() as unit:
+        unit.mirrors.note_look(mirror.upstream.url, mirror.looked)
+
+
 def _first(registry: Registry, unit: Unit, signing_key: Path, first_token: str) -> str | None:
     """Makes what a database without an admin lacks; returns the secret unless the operator chose it."""
-    if first_token:
-        issue(registry, unit, None, _FIRST, first_token)
-        return None
+    if first_token or registry.mirror is not None:
+        # The signatures that a mirror accepts are those that its upstream's metadata name.
+        made = issue(registry, unit, None, _FIRST, first_token or None)
+        return None if first_token else made.secret
     if not signing_key.exists():
         # Before the commit: nobody could use a signer whose key is lost.
         _save(SigningKey.generate(), signing_key)

@@ -17,17 +17,17 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import Expiry, Rotation
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Unauthenticated
-from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import (
     DEFAULT_TOKEN_DAYS,
     TokenAnswer,
     TokenRequest,
     WhoAmI,
 )
-from cachesvc_client.wire.provenance import BuilderIdentity
 
 from .audit import note
 from .context import Registry
+from .mirror_tokens import confirm_token, parse_token
 
 SECRET_PREFIX = "csv_"
 """Beginning of every secret, by which secret scanners recognise it."""
@@ -50,7 +50,7 @@ def authenticate(registry: Registry, secret: str, *, use_cache: bool = True) -> 
     """
     secret_hash = _hash(secret)
     cached = registry.memory.get(_memory_key(secret_hash)) if use_cache else None
-    token = _decode(cached) if cached is not None else _look_up(registry, secret_hash)
+    token = _decode(cached) if cached is not None else _look_up(registry, secret, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
     alive(token, registry.clock())
@@ -256,12 +256,15 @@ def _memory_key(secret_hash: str) -> str:
     return f"token/{secret_hash}"
 
 
-def _look_up(registry: Registry, secret_hash: str) -> Token | None:
+def _look_up(registry: Registry, secret: str, secret_hash: str) -> Token | None:
     began = registry.clock()
     with registry.index.read() as unit:
         token = unit.tokens.by_hash(secret_hash, began)
     if token is not None:
         _record_use(registry, token)
+    elif registry.mirror is not None:
+        token = confirm_token(registry, registry.mirror, secret, secret_hash)
+    if token is not None:
         left = MAX_SECONDS - (registry.clock() - began)  # of the 5 s after a revocation that was not read
         registry.memory.put(_memory_key(secret_hash), codec.canonical(token), left)
     return token
@@ -278,7 +281,4 @@ def _record_use(registry: Registry, token: Token) -> None:
 
 
 def _decode(cached: bytes) -> Token:
-    fields = json.loads(cached)
-    lane = Lane(fields.pop("lane")) if "lane" in fields else None
-    builder = codec.build(BuilderIdentity, fields.pop("builder")) if "builder" in fields else None
-    return Token(**{**fields, "role": Role(fields["role"])}, lane=lane, builder=builder)
+    return parse_token(json.loads(cached))

@@ -41,8 +41,11 @@ _NO_KEY = (
 
 
 def read_state(registry: Registry, by: Token) -> TrustState:
-    """Returns which roles the registry signs itself, and the online key that the next root is to name."""
+    """Returns which roles the registry signs itself, and the online key that the next root is to name.
+    Raises ``NotFound`` for a mirror, which signs nothing."""
     demand(by, Action.read, by.namespace, by.lane)
+    if registry.mirror is not None:
+        raise NotFound(f"a mirror of {registry.mirror.upstream.url} signs nothing", "ask there")
     with registry.index.read() as unit:
         return _state(registry, unit)
 

@@ -28,6 +28,7 @@ def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -
 NONE = Digest.of(b"none")
 ROUTES = [
     ("GET", "/v1/whoami"),
+    ("GET", "/v1/heads"),
     ("GET", "/v1/trust/update"),
     ("GET", "/v1/trust/1.root.json"),
     ("GET", "/v1/trust/state"),

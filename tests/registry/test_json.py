@@ -34,8 +34,8 @@ COUNTS = {
     *("sequence", "starts", "threshold", "unused_days", "uploads", "version"),
     *("files_added", "files_changed", "files_removed", "files_same"),
     *("hit", "inert", "miss", "partial", "unused"),
-    *("compilations", "days", "dead", "failures", "seconds", "tuning_runs", "waiting"),
-    *("wait_seconds",),
+    *("behind", "compilations", "days", "dead", "failures", "seconds", "tuning_runs", "waiting"),
+    *("packs", "wait_seconds"),
 }
 """Fields of numbers whose own names say what they count, or that have their unit."""
 

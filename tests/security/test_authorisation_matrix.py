@@ -137,6 +137,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/revisions/{revision}/provenance"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("HEAD", "/v1/revisions/{revision}/pack"): HIDDEN,
+    ("GET", "/v1/heads"): Row("read", "token"),
     ("GET", "/v1/trust/update"): Row("read", "token"),
     ("GET", "/v1/trust/{file}"): Row("read", "token"),
     ("GET", "/v1/trust/state"): Row("read", "token"),

@@ -12,7 +12,8 @@ from cachesvc_client.wire.trust_changes import TrustState
 
 
 def read_state(registry: Connection) -> TrustState | None:
-    """Return what a registry signs itself; ``None`` for an older one, which has no such route."""
+    """Return what a registry signs itself; ``None`` for an older one, which has no such route, and
+    for a mirror."""
     with suppress(NotFound):
         return registry.call("GET", "/v1/trust/state", None, TrustState)
     return None

@@ -16,6 +16,7 @@ from cachesvc_client.commands.tables import aligned, bytes_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotWarm
+from cachesvc_client.wire.mirrors import MirrorState
 from cachesvc_client.wire.text import count_text
 
 from . import admin
@@ -95,6 +96,8 @@ def stats(
         ("saved", duration_text(answer.saved)),
         ("spent compiling", duration_text(answer.spent)),
     ]
+    if answer.mirror is not None:
+        facts += _mirror_facts(answer.mirror)
     show_facts(facts, None, False)
     for title, rows in (
         ("not used for the longest", answer.coldest),
@@ -109,6 +112,16 @@ def stats(
             "\nhits are of the head: a publication or a rollback begins at 0. before: of older revisions."
             "\nlast used lags: a use is written down after six hours at the latest."
         )
+
+
+def _mirror_facts(mirror: MirrorState) -> list[tuple[str, object]]:
+    looked = "never" if mirror.lag is None else f"{duration_text(mirror.lag)} ago"
+    behind = f", {mirror.behind} heads are not mirrored" if mirror.behind else ""
+    return [
+        ("mirrors", mirror.upstream),
+        ("last look", f"{looked}{behind}" + (f": {mirror.why}" if mirror.why else "")),
+        ("packs here", f"{mirror.packs}, {bytes_text(mirror.bytes)}"),
+    ]
 
 
 @admin.command("gc")

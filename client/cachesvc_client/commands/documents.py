@@ -31,6 +31,7 @@ TIMES = frozenset(
 )
 """Names of the fields that hold seconds of UTC. An answer has them as texts of ISO 8601, or ``null``."""
 UNITS = {
+    "lag": "lag_seconds",
     "saved": "saved_seconds",
     "spent": "spent_seconds",
     "measured": "measured_seconds",

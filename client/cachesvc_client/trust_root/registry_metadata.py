@@ -118,7 +118,7 @@ def refresh_policy(
         with suppress(CacheSvcError):
             return SignerPolicy(updater.refresh(kept[0]).targets, remote.url), ""
     try:
-        return SignerPolicy(updater.refresh(_fetch_from(remote, updater, deadline)).targets, remote.url), ""
+        return SignerPolicy(updater.refresh(fetch_from(remote, updater, deadline)).targets, remote.url), ""
     except CacheSvcError as error:
         if not (error.retry or isinstance(error, NotFound)):
             raise
@@ -151,7 +151,7 @@ def read_to_sign(pinned: Path, store: Path, remote: Remote) -> tuple[bytes, byte
     root = read_pinned(pinned)
     local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
     updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
-    metadata = updater.refresh(_fetch_from(remote, updater))
+    metadata = updater.refresh(fetch_from(remote, updater))
     targets = local.read("targets.json")
     assert targets is not None
     return local.read(f"{metadata.root.common.version}.root.json") or root, targets
@@ -163,7 +163,7 @@ def read_root_to_sign(pinned: Path, store: Path, remote: Remote) -> bytes:
     root = read_pinned(pinned)
     local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
     updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
-    version = updater.refresh_root(_fetch_from(remote, updater)).common.version
+    version = updater.refresh_root(fetch_from(remote, updater)).common.version
     return local.read(f"{version}.root.json") or root
 
 
@@ -196,10 +196,10 @@ def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMeta
             raise Corrupt(f"{remote.url}: trust metadata without a root")
         pinned = files[roots[max(roots)]]
     updater = Updater(pinned, NoFiles(), remote.url, time.time())
-    return pinned, updater.refresh(_fetch_from(remote, updater))
+    return pinned, updater.refresh(fetch_from(remote, updater))
 
 
-def _fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) -> Fetch:
+def fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) -> Fetch:
     """Return a function that takes files from one answer with all that this node lacks, or else asks for
     one."""
     files = remote.trust_update(*updater.versions(), deadline=deadline)

@@ -11,6 +11,7 @@ from typing import Any
 
 from .digest import Digest
 from .factors import FactorValue
+from .mirrors import MirrorState
 from .names import Lane, Namespace, ShortName, Tag, Target
 from .proof import Proof
 
@@ -250,7 +251,7 @@ class Stats:
     """Counts what a registry holds and what its entries saved. ``starts``: number by state. ``saved`` and
     ``spent``: seconds, as far as services report. ``bytes``: of all revisions. ``coldest``: entries that were
     not used for the longest time. ``heaviest``: largest entries. ``dearest``: entries that saved most
-    seconds."""
+    seconds. ``mirror``: absent for a registry that mirrors none."""
 
     namespaces: int
     names: int
@@ -263,6 +264,7 @@ class Stats:
     coldest: tuple[Usage, ...] = ()
     heaviest: tuple[Usage, ...] = ()
     dearest: tuple[Usage, ...] = ()
+    mirror: MirrorState | None = None
 
 
 @dataclass(frozen=True, slots=True)

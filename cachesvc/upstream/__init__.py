@@ -1,0 +1,1 @@
+"""What a mirror asks of the registry that it mirrors, by HTTP."""

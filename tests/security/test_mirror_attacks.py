@@ -1,0 +1,311 @@
+"""Attacks on and by a mirror: an upstream that lies to it, and a mirror that lies to its clients."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mirroring import Pair, bytes_out, eventually, metric, mirror_of, resolved
+from registry_making import Api, Publication, Server, make, ok, refused
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.environment.detect import detect
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.trust_root.registry_metadata import refresh_policy
+from cachesvc_client.wire.errors import Untrusted
+from tests.services.lying_relay import LyingRelay, lying_relay
+
+from .attacker import start
+
+NAME = "team/model"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """A registry, and a mirror that is not started and reaches the registry by ``relay``."""
+    (tmp_path / "upstream").mkdir()
+    upstream = Server(tmp_path / "upstream" / "data").start()
+    (tmp_path / "operator").mkdir()
+    root = upstream.pin_root(tmp_path / "operator")
+    body = {"label": "mirror", "role": "read", "namespace": "*", "days": 1}
+    secret = ok(upstream.api().http.post("/v1/tokens", json=body))["secret"]
+    mirror = mirror_of(upstream, tmp_path / "mirror", root, secret)
+    yield Pair(upstream, mirror, root, secret)
+    for server in (mirror, upstream):  # a test that failed leaves both
+        if server.process is not None and server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture
+def relay(pair: Pair) -> Iterator[LyingRelay]:
+    """Between the mirror and the registry. The mirror runs as long as the relay does."""
+    with lying_relay(pair.upstream.url) as between:
+        pair.mirror.env["CACHESVC_SERVER_UPSTREAM_URL"] = between.url
+        with pair.mirror.running():
+            yield between
+
+
+def publish(pair: Pair, **more: Any) -> Publication:
+    made = make(
+        more.pop("key", pair.upstream.key),
+        name="model",
+        path="aa/c" + 24 * "a" + ".picked_kernel",
+        fingerprint=dict(detect()),
+        **more,
+    )
+    return made
+
+
+def offered(api: Api) -> list[str]:
+    return resolved(api, name="model", fingerprint=dict(detect()))
+
+
+def mirrored(pair: Pair, **more: Any) -> tuple[Publication, Api]:
+    """Publish a revision, and wait until the mirror offers it. Return it with a reader of the mirror."""
+    made = publish(pair, **more)
+    ok(pair.upstream.api().publish(made))
+    reader = pair.reader()
+    eventually(lambda: offered(reader) == [made.revision], "the head")
+    return made, reader
+
+
+def attach(pair: Pair, reader: Api, place: Path, **variables: str) -> dict[str, Any]:
+    """What a service says of its start from the mirror, with the registry's root pinned."""
+    place.mkdir(exist_ok=True)
+    secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+    told = {"CACHESVC_URL": pair.mirror.url, "CACHESVC_TOKEN": secret, "CACHESVC_TRUST_ROOT": str(pair.root)}
+    return start("attached.py", json.dumps({"name": NAME}), place=place, **told, **variables)
+
+
+# An upstream that lies to the mirror.
+
+
+def test_an_upstream_that_sends_other_bytes_of_a_pack_fills_no_store(
+    pair: Pair, relay: LyingRelay, tmp_path: Path
+) -> None:
+    made, reader = mirrored(pair)
+    lies = bytearray(made.pack)
+    lies[len(lies) // 2] ^= 1
+    relay.alter = lambda _method, path, _body: (200, bytes(lies)) if path.endswith("/pack") else None
+    refused(reader.pack(made.revision), 503, "unavailable", "other bytes")
+    refused(reader.pack(made.revision), 503, "unavailable")  # and it is not kept for the next reader
+    assert list((pair.mirror.data / "blobs" / "objects" / "packs").glob("*")) == []
+    relay.alter = lambda *_: None
+    assert attach(pair, reader, tmp_path / "node")["installed"] == [made.revision]
+
+
+def test_an_upstream_that_shows_what_a_stranger_signed_is_not_mirrored(pair: Pair, relay: LyingRelay) -> None:
+    made, reader = mirrored(pair)
+    forged = make(
+        SigningKey.generate(), name="model", fingerprint=dict(detect()), target="other", content=b"forged"
+    )
+    row = {
+        "entry": forged.manifest.entry,
+        "revision": forged.revision,
+        "sequence": forged.manifest.statement.sequence,
+        "published": int(time.time()),
+    }
+
+    def alter(_method: str, path: str, _body: bytes) -> tuple[int, bytes] | None:
+        if path.startswith("/v1/heads"):
+            rows = [row, {**row, "entry": made.manifest.entry, "revision": made.revision}]
+            rows[1]["sequence"] = made.manifest.statement.sequence
+            rows.sort(key=lambda one: str(one["entry"]))
+            return 200, json.dumps({"mark": "0" * 64, "heads": rows}).encode()
+        if path.endswith("/envelope") and forged.revision in path:
+            return 200, forged.envelope
+        return None
+
+    relay.alter = alter
+    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_behind_revisions") == 1, "the refusal")
+    assert offered(reader) == [made.revision]
+
+
+def test_an_upstream_that_shows_an_older_head_rolls_no_mirror_back(pair: Pair, relay: LyingRelay) -> None:
+    first, reader = mirrored(pair)
+    listing = pair.upstream.api().http.get("/v1/heads").content
+    envelope = pair.upstream.api().http.get(f"/v1/revisions/{first.revision}/envelope").content
+    second = publish(pair, content=b"newer")
+    ok(pair.upstream.api().publish(second, first.revision))
+    eventually(lambda: offered(reader) == [second.revision], "the new head")
+
+    def alter(_method: str, path: str, _body: bytes) -> tuple[int, bytes] | None:
+        if path.startswith("/v1/heads"):
+            return 200, listing
+        return (200, envelope) if path.endswith("/envelope") else None
+
+    relay.alter = alter
+    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_behind_revisions") == 1, "the refusal")
+    assert offered(reader) == [second.revision]
+
+
+def test_an_upstream_with_another_root_changes_nothing(pair: Pair, relay: LyingRelay, tmp_path: Path) -> None:
+    """Somebody has the network between both, and a registry of their own."""
+    made, reader = mirrored(pair)
+    (tmp_path / "attacker").mkdir()
+    with Server(tmp_path / "attacker" / "data").running() as attacker:
+        theirs = publish(pair, key=attacker.key, content=b"theirs")
+        ok(attacker.api().publish(theirs))
+        body = {"label": "x", "role": "read", "namespace": "*", "days": 1}
+        theirs_token = ok(attacker.api().http.post("/v1/tokens", json=body))["secret"]
+        api = attacker.api(theirs_token)
+
+        def alter(_method: str, path: str, _body: bytes) -> tuple[int, bytes] | None:
+            answer = api.http.get(path)
+            return answer.status_code, answer.content
+
+        relay.alter = alter
+        eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 3, "the lag")
+        stats = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
+        assert "keys that root 1 names" in stats["why"], stats
+        relay.alter = lambda *_: None
+    assert offered(reader) == [made.revision]
+
+
+def test_an_upstream_that_shows_older_trust_metadata_changes_nothing(pair: Pair, relay: LyingRelay) -> None:
+    made, reader = mirrored(pair)
+    old = pair.upstream.api().http.get("/v1/trust/update").content
+    key = SigningKey.generate()
+    ok(pair.upstream.api().http.post("/v1/signers", json={"namespace": "team", "key": key.public}))
+    newer = publish(pair, key=key, target="second")
+    ok(pair.upstream.api().publish(newer))
+    eventually(lambda: newer.revision in offered(reader), "the second signer's head")
+    relay.alter = lambda _m, path, _body: (200, old) if path.startswith("/v1/trust/update") else None
+    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 3, "the lag")
+    stats = ok(pair.mirror.api().http.get("/v1/stats"))["mirror"]
+    assert "has seen version" in stats["why"], stats
+    assert set(offered(reader)) == {made.revision, newer.revision}
+
+
+@pytest.mark.parametrize("kind", ["unordered", "endless", "numbers", "no page"])
+def test_an_upstream_whose_listing_is_none_stops_no_mirror(pair: Pair, relay: LyingRelay, kind: str) -> None:
+    made, reader = mirrored(pair)
+    row = {"entry": made.manifest.entry, "revision": made.revision, "sequence": 1, "published": 1}
+    low = {**row, "entry": "sha256:" + 64 * "0"}
+    pages = {
+        "unordered": {"mark": "", "heads": [row, low]},
+        "endless": {"mark": "", "heads": [low], "next": low["entry"]},
+        "numbers": {"mark": "", "heads": [{**row, "published": 1 << 70}]},
+        "no page": [],
+    }
+    lie = json.dumps(pages[kind]).encode()
+    relay.alter = lambda _m, path, _body: (200, lie) if path.startswith("/v1/heads") else None
+    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") >= 3, "the lag")
+    relay.alter = lambda *_: None
+    eventually(lambda: metric(pair.mirror, "cachesvc_mirror_lag_seconds") <= 1, "a look")
+    # The lie about a first page may have removed the head: the truth brings it back.
+    eventually(lambda: offered(reader) == [made.revision], "the head")
+
+
+@pytest.mark.usefixtures("relay")
+def test_an_upstream_that_was_taken_over_administers_no_mirror(pair: Pair) -> None:
+    made, _ = mirrored(pair)
+    admin = pair.mirror.api(pair.token("admin", "*")["secret"])
+    assert ok(admin.http.get("/v1/whoami"))["role"] == "write"
+    refused(admin.http.get("/v1/tokens"), 403, "forbidden")
+    refused(admin.http.post("/v1/gc"), 403, "forbidden")
+    assert offered(admin) == [made.revision]
+
+
+# A mirror that lies to its clients.
+
+
+def test_a_mirror_whose_store_was_changed_installs_nothing(pair: Pair, tmp_path: Path) -> None:
+    with pair.mirror.running():
+        made, reader = mirrored(pair)
+        assert reader.pack(made.revision).content == made.pack
+        [path] = (pair.mirror.data / "blobs" / "objects" / "packs").iterdir()
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+        seen = attach(pair, reader, tmp_path / "node")
+        assert seen["installed"] == [], seen
+        assert any(seen["problems"]), seen
+
+
+def _forge(pair: Pair, made: Publication, forged: Publication) -> None:
+    """Put what a stranger signed into the index of a mirror, in the place of a head."""
+    with sqlite3.connect(pair.mirror.data / "index.sqlite3", timeout=30) as index:
+        index.execute("PRAGMA foreign_keys = OFF")
+        index.execute(
+            "UPDATE revisions SET revision = ?, envelope = ? WHERE revision = ?",
+            (forged.revision, forged.envelope, made.revision),
+        )
+        index.execute("UPDATE entries SET head = ? WHERE head = ?", (forged.revision, made.revision))
+    index.close()
+
+
+def test_a_mirror_that_shows_what_a_stranger_signed_is_refused(pair: Pair, tmp_path: Path) -> None:
+    with pair.mirror.running():
+        made, reader = mirrored(pair)
+        stranger = publish(pair, key=SigningKey.generate())
+        secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+        assert pair.upstream.process is not None
+        pair.upstream.kill()  # nothing repairs the index meanwhile
+        _forge(pair, made, stranger)
+        eventually(lambda: offered(reader) == [stranger.revision], "the lie")
+        seen = attach(pair, reader, tmp_path / "node")
+        assert seen["installed"] == [], seen
+        assert "signed by" in " ".join(seen["problems"]), seen
+        pair.upstream.options = ["--port", pair.upstream.url.rpartition(":")[2]]
+        pair.upstream.start()
+        # A start verifies what the index holds.
+        pair.mirror.kill()
+        pair.mirror.start()
+        again = pair.mirror.api(secret)
+        eventually(lambda: offered(again) == [made.revision], "the repair")
+
+
+def test_a_mirror_that_shows_older_trust_metadata_is_refused(pair: Pair, tmp_path: Path) -> None:
+    with pair.mirror.running():
+        _, reader = mirrored(pair)
+        secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+        remote, store = Remote(pair.mirror.url, secret), tmp_path / "store"
+        with sqlite3.connect(pair.mirror.data / "index.sqlite3", timeout=30) as index:
+            rows = index.execute("SELECT * FROM trust_files").fetchall()
+        key = SigningKey.generate()
+        ok(pair.upstream.api().http.post("/v1/signers", json={"namespace": "team", "key": key.public}))
+        eventually(lambda: key.public in refresh_policy(pair.root, store, remote)[0].keys, "the signer")
+        pair.upstream.kill()
+        with index:
+            index.execute("DELETE FROM trust_files")
+            index.executemany("INSERT INTO trust_files VALUES (?, ?, ?, ?, ?)", rows)
+        index.close()
+        with pytest.raises(Untrusted, match="has seen version"):
+            refresh_policy(pair.root, store, remote)
+        remote.close()
+        pair.upstream.start()
+
+
+def test_a_mirror_that_stands_still_is_refused_once_its_metadata_expire(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pair.mirror.running():
+        _, reader = mirrored(pair)
+        secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+        pair.upstream.kill()
+        with Remote(pair.mirror.url, secret) as remote:
+            assert refresh_policy(pair.root, tmp_path / "store", remote)[0].keys
+            now = time.time()
+            monkeypatch.setattr(time, "time", lambda: now + 8 * 86_400)
+            with pytest.raises(Untrusted, match="expired"):
+                refresh_policy(pair.root, tmp_path / "store", remote)
+            monkeypatch.undo()
+        pair.upstream.start()
+
+
+def test_a_client_s_token_goes_to_the_upstream_and_a_mirror_keeps_none(pair: Pair, relay: LyingRelay) -> None:
+    made, reader = mirrored(pair)
+    secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+    assert reader.pack(made.revision).content == made.pack
+    assert relay.secrets <= {pair.secret, secret}
+    assert relay.seen[f"GET /v1/revisions/{made.revision}/pack"] == 1
+    assert bytes_out(pair.upstream) == len(made.pack)
+    for path in pair.mirror.data.rglob("*"):
+        if path.is_file():
+            assert secret.encode() not in path.read_bytes(), path
