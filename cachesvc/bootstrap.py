@@ -78,6 +78,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                         plain_http=settings.webhook_plain_http,
                     ),
                     on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
+                    peers=settings.peers,
                 )
             finally:
                 hot.close()

@@ -24,6 +24,7 @@ from . import (
     edge,
     inventory_routes,
     open_routes,
+    peer_routes,
     publisher_routes,
     read_routes,
     trust_routes,
@@ -94,6 +95,7 @@ def create_app(
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
+    app.include_router(peer_routes.router)
     app.include_router(publisher_routes.open_router)
     app.include_router(trust_routes.router)
     app.include_router(trust_routes.admin_router)

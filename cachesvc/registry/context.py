@@ -62,7 +62,8 @@ class Registry:
     UTC. ``issuers``: the public keys of those who issue tokens to CI jobs and people. ``login``: how people
     log in at an identity provider; ``None`` if they cannot. ``trust_keys``: signs the trust metadata;
     ``None`` in a registry that has none. ``on_disk``: the store that ``blobs`` wraps, if it is a folder of
-    this machine. ``sender``: sends events to the receivers of webhooks.
+    this machine. ``sender``: sends events to the receivers of webhooks. ``peers``: agents of nodes find packs
+    at each other by this registry.
     """
 
     index: Index
@@ -78,6 +79,7 @@ class Registry:
     trust_keys: TrustKeys | None = None
     on_disk: OnDisk | None = None
     sender: Sender = field(default_factory=Sender)
+    peers: bool = False
 
     @property
     def memory(self) -> Hot:
