@@ -32,7 +32,12 @@ class PeerBusy(Exception):
 
 
 class PeerUseless(Exception):
-    """A peer has not what it offered, is gone or slow, or sent something else. The text says which."""
+    """A peer is gone or slow, or sent something else than was asked for. The text says which."""
+
+
+class OfferFalse(PeerUseless):
+    """A peer answers, and gives no pack for what was offered. Somebody else may have made the offer in its
+    place, so nothing is held against its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,8 @@ def _answer(
             raise PeerUseless("not an answer of an agent") from None
         if answer.status == 503:
             raise PeerBusy
-        _demand(answer.status == 206, f"status {answer.status}")
+        if answer.status != 206:
+            raise OfferFalse(f"status {answer.status}")
         _demand(answer.getheader("Content-Range") == content_range, "other bytes than asked for")
         yield answer
 

@@ -25,7 +25,7 @@ from ...wire.peers import (
     PeersRequest,
 )
 from ..measures import Measures
-from .download import MissingPack, PeerBusy, PeerUseless, bytes_from_peer
+from .download import MissingPack, OfferFalse, PeerBusy, PeerUseless, bytes_from_peer
 from .options import PeerOptions
 from .patience import Patience
 from .shelf import Shelf
@@ -49,18 +49,30 @@ whether nothing more is to be done for the pack."""
 
 @dataclass(slots=True)
 class _Left:
-    """Remembers until when whom is left alone, in seconds of ``time.monotonic``."""
+    """Remembers until when whom is left alone, in seconds of ``time.monotonic``: offers of one peer, what is
+    at one address, or everybody."""
 
     peers: dict[str, float] = field(default_factory=dict)
+    addresses: dict[str, float] = field(default_factory=dict)
     all_until: float = 0.0
 
-    def add(self, peer: str) -> None:
-        self.peers[peer] = time.monotonic() + ALONE_SECONDS
+    def add(self, source: PeerSource, *, address: bool) -> None:
+        """Leaves a peer alone, and with ``address`` every peer that is offered at its address."""
+        until = time.monotonic() + ALONE_SECONDS
+        self.peers[source.peer] = until
+        if address:
+            self.addresses[source.address] = until
+
+    def has(self, source: PeerSource) -> bool:
+        """Returns whether a peer is left alone now."""
+        until = max(self.peers.get(source.peer, 0.0), self.addresses.get(source.address, 0.0))
+        return until > time.monotonic()
 
     def now(self) -> list[str]:
         """Returns the peers that are left alone now; the newest are the last."""
         now = time.monotonic()
         self.peers = {peer: until for peer, until in self.peers.items() if until > now}
+        self.addresses = {where: until for where, until in self.addresses.items() if until > now}
         return sorted(self.peers, key=self.peers.__getitem__)
 
 
@@ -214,13 +226,14 @@ class Peers:
         return download(one, lambda offset: self._from_peers(one, sources, offset, patience), allowed)
 
     def _may_try(self, source: PeerSource) -> bool:
-        """Returns whether a peer is worth a try. One with an address that the operator did not name is left
-        alone, and the registry is told so: otherwise it would name that peer again."""
-        if source.peer in self._left.now() or source.address == self._options.address:
+        """Returns whether a peer is worth a try. The registry is told of one that is not: otherwise it would
+        name that peer again."""
+        if self._left.has(source) or source.address == self._options.address:
+            self._left.add(source, address=False)
             return False
         if not self._options.permits(source.address):
             _log.warning("peers: %s is in none of the networks of peers, and is not asked", source.address)
-            self._fail(source, "address")
+            self._fail(source, "address", address=False)
             return False
         return True
 
@@ -241,8 +254,8 @@ class Peers:
                 self._measures.add("peer_failures_total", label="busy")
             except PeerUseless as error:
                 _log.info("peers: %s is left alone for a while: %s", source.address, error)
-                self._fail(source, "useless")
+                self._fail(source, "useless", address=not isinstance(error, OfferFalse))
 
-    def _fail(self, source: PeerSource, label: str) -> None:
-        self._left.add(source.peer)
+    def _fail(self, source: PeerSource, label: str, *, address: bool) -> None:
+        self._left.add(source, address=address)
         self._measures.add("peer_failures_total", label=label)
