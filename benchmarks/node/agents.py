@@ -39,6 +39,8 @@ class AgentsTask:
     port: int
 
 
+REASONS = ("busy", "gone", "slow", "lied", "refused")
+"""Why a peer gave nothing."""
 _printing = threading.Lock()
 
 
@@ -80,8 +82,7 @@ def _round(begin: float, keeper: Keeper, measures: Measures) -> None:
         "packs": measures.value("packs"),
         "from_registry": measures.value("downloaded_bytes_total"),
         "from_peers": measures.value("peer_received_bytes_total"),
-        "busy": measures.value("peer_failures_total", "busy"),
-        "useless": measures.value("peer_failures_total", "useless"),
+        **{reason: measures.value("peer_failures_total", reason) for reason in REASONS},
         "problem": problem,
     }
     _print(row)

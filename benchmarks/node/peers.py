@@ -34,7 +34,7 @@ from cachesvc_client.wire.peers import PackOffer, PeersRequest
 from cachesvc_client.wire.records import PackRecord
 
 from .__main__ import NAME, free_port, publish
-from .agents import AgentsTask
+from .agents import REASONS, AgentsTask
 from .hostile_peer import HostilePeer
 from .relay import CountingRelay
 
@@ -223,8 +223,7 @@ def _summary(
         "registry_pack_bytes": round(sum(line["from_registry"] for line in lines)),
         "peer_bytes": round(sum(line["from_peers"] for line in lines)),
         "share": round(share, 4),
-        "busy": round(sum(line["busy"] for line in lines)),
-        "useless": round(sum(line["useless"] for line in lines)),
+        "failures": {reason: round(sum(line[reason] for line in lines)) for reason in REASONS},
         "seconds_p50": round(seconds[len(seconds) // 2], 2),
         "seconds_max": round(seconds[-1], 2),
         "broken": broken,

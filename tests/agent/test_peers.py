@@ -97,7 +97,7 @@ def test_where_no_peer_answers_the_registry_gives_the_pack(network: Publisher, t
         node.keeper.round()
         assert node.packs() == {pack.pack}
         assert node.value("peer_received_bytes_total") == 0
-        assert node.value("peer_failures_total", "useless") > 0
+        assert node.value("peer_failures_total", "gone") > 0
 
 
 def test_who_waited_in_vain_leaves_peers_alone_for_a_while(

@@ -11,7 +11,7 @@ _COUNTERS = {
     "downloaded_bytes_total": "Bytes of packs that were downloaded from the registry or its store.",
     "peer_received_bytes_total": "Bytes of packs that other agents gave.",
     "peer_sent_bytes_total": "Bytes of packs that were given to other agents.",
-    "peer_failures_total": "Other agents that gave nothing when asked: busy, useless, or of another network.",
+    "peer_failures_total": "Other agents that gave nothing when they were asked, by reason.",
     "downloads_total": "Packs that were downloaded.",
     "evicted_total": "Packs that were removed.",
     "refused_total": "Revisions and answers that were refused, by the code of the error.",

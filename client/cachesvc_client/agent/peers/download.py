@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from ...bundle.layout import PACK_MAGIC
 from ...http.timed import Clock, TimedSocket
@@ -32,12 +33,12 @@ class PeerBusy(Exception):
 
 
 class PeerUseless(Exception):
-    """A peer is gone or slow, or sent something else than was asked for. The text says which."""
+    """A peer gave nothing of use. ``reason``: ``gone``, ``slow``, ``lied``, or ``refused``: it answers, and
+    gives no pack for what was offered. Somebody else may have made that offer in its place."""
 
-
-class OfferFalse(PeerUseless):
-    """A peer answers, and gives no pack for what was offered. Somebody else may have made the offer in its
-    place, so nothing is held against its address."""
+    def __init__(self, reason: Literal["gone", "slow", "lied", "refused"], text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ def bytes_from_peer(
     with _answer(source.address, port, path, begin, missing.size, clock) as answer:
         if begin == 0:
             magic = _read(answer, len(PACK_MAGIC))
-            _demand(magic == PACK_MAGIC, "sent other bytes")
+            _demand(magic == PACK_MAGIC, "other bytes")
             yield from _after(magic, 0, offset)
         for frame in frames:
             data = _read(answer, frame.size)
             digest = hashlib.sha256(data).hexdigest()
-            _demand(digest == frame.digest.hex, "sent other bytes")
+            _demand(digest == frame.digest.hex, "other bytes")
             yield from _after(data, frame.offset, offset)
 
 
@@ -93,7 +94,7 @@ def _answer(
     try:
         connection = socket.create_connection((address, port), clock.left(_CONNECT_SECONDS))
     except OSError as error:
-        raise PeerUseless(f"no connection: {error.strerror or error}") from None
+        raise PeerUseless("gone", f"no connection: {error.strerror or error}") from None
     with connection:
         inner = http.client.HTTPConnection(address, port)
         inner.auto_open = 0
@@ -103,15 +104,15 @@ def _answer(
             inner.request("GET", path, headers=headers)
             answer = inner.getresponse()
         except TimeoutError:
-            raise PeerUseless("no answer in time") from None
+            raise PeerUseless("slow", "no answer in time") from None
         except ConnectionError:  # it had too many connections
             raise PeerBusy from None
         except (OSError, http.client.HTTPException, ValueError):
-            raise PeerUseless("not an answer of an agent") from None
+            raise PeerUseless("lied", "not an answer of an agent") from None
         if answer.status == 503:
             raise PeerBusy
         if answer.status != 206:
-            raise OfferFalse(f"status {answer.status}")
+            raise PeerUseless("refused", f"status {answer.status}")
         _demand(answer.getheader("Content-Range") == content_range, "other bytes than asked for")
         yield answer
 
@@ -120,10 +121,11 @@ def _read(answer: http.client.HTTPResponse, size: int) -> bytes:
     try:
         data = answer.read(size)
     except TimeoutError:
-        raise PeerUseless("too slow") from None
+        raise PeerUseless("slow", "its bytes are too slow") from None
     except (OSError, http.client.HTTPException, ValueError):
-        raise PeerUseless("the connection was cut") from None
-    _demand(len(data) == size, "the connection was cut")
+        raise PeerUseless("gone", "the connection was cut") from None
+    if len(data) < size:
+        raise PeerUseless("gone", "the connection was cut")
     return data
 
 
@@ -134,6 +136,6 @@ def _after(data: bytes, place: int, offset: int) -> Iterator[bytes]:
         yield rest
 
 
-def _demand(holds: bool, reason: str) -> None:
+def _demand(holds: bool, text: str) -> None:
     if not holds:
-        raise PeerUseless(reason)
+        raise PeerUseless("lied", text)

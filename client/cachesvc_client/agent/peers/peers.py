@@ -25,7 +25,7 @@ from ...wire.peers import (
     PeersRequest,
 )
 from ..measures import Measures
-from .download import MissingPack, OfferFalse, PeerBusy, PeerUseless, bytes_from_peer
+from .download import MissingPack, PeerBusy, PeerUseless, bytes_from_peer
 from .options import PeerOptions
 from .patience import Patience
 from .shelf import Shelf
@@ -254,8 +254,8 @@ class Peers:
                 self._measures.add("peer_failures_total", label="busy")
             except PeerUseless as error:
                 _log.info("peers: %s is left alone for a while: %s", source.address, error)
-                self._fail(source, "useless", address=not isinstance(error, OfferFalse))
+                self._fail(source, error.reason, address=error.reason != "refused")
 
-    def _fail(self, source: PeerSource, label: str, *, address: bool) -> None:
+    def _fail(self, source: PeerSource, reason: str, *, address: bool) -> None:
         self._left.add(source, address=address)
-        self._measures.add("peer_failures_total", label=label)
+        self._measures.add("peer_failures_total", label=reason)
