@@ -160,11 +160,11 @@ def with_peers(network: Network) -> dict[str, Any]:
 
 
 def killed(network: Network) -> dict[str, Any]:
-    """Kill one process of agents once a fifth of all agents has its pack: it gives it to others."""
+    """Kill the process of the first agent that has its pack, with all its agents, while it gives the pack."""
 
     def kill(agents: Agents) -> None:
-        _wait_until(lambda: len(agents.lines_of_living()) >= network.agents // 5)
-        agents.kill(agents.processes[0])
+        _wait_until(lambda: bool(agents.lines_of_living()))
+        agents.kill(next(process for process in agents.processes if agents.lines[process.pid]))
 
     return _row(network, network.addresses, free_port(), kill)
 

@@ -128,6 +128,7 @@ class Keeper:
         self._fingerprints: dict[bytes, dict[str, FactorValue]] = {}
         """Those of the checked revisions, each once: thousands of entries are of a few environments."""
         self._offers: dict[Name, _Offer] = {}
+        self._described: dict[Digest, MissingPack] = {}
         self._unlisted: dict[str, float] = {}
         """Packs that no list names, and since when, in seconds of ``time.monotonic``."""
 
@@ -285,6 +286,7 @@ class Keeper:
             for one in offer.revisions
         ]
         held = packs_to_hold(wanted, self._store.max_bytes)
+        self._described = self._describe() if self._peers is not None else {}
         self._measures.set(left_out=len({pack.pack for pack in wanted}) - len(held))
         self._evict(wanted, held)
         missing = [pack for pack in held if self._store.pack(pack.pack, pack.size) is None]
@@ -295,7 +297,7 @@ class Keeper:
                 late.discard(digest)
                 unlisted = [offer for offer in unlisted if not self._list(offer, late)]
             if self._peers is not None:
-                self._peers.offer(remote, map(self._described, held))
+                self._peers.offer(remote, [self._described[pack.pack] for pack in held])
         finally:
             for offer in unlisted:
                 self._list(offer, set())
@@ -330,16 +332,15 @@ class Keeper:
         def download(one: MissingPack, peer_bytes: PeerBytes, allowed: bool) -> bool:
             return self._download(remote, wanted[one.pack], peer_bytes, allowed)
 
-        yield from self._peers.arrivals(remote, list(map(self._described, missing)), download)
+        yield from self._peers.arrivals(remote, [self._described[one] for one in wanted], download)
 
-    def _described(self, wanted: WantedPack) -> MissingPack:
-        """Returns what peers are asked for, for one pack of a list."""
-        return next(
-            MissingPack(offer.name.namespace, wanted.pack, wanted.size, one.frames)
+    def _describe(self) -> dict[Digest, MissingPack]:
+        """Returns what peers are asked for, by pack, for all packs of the lists."""
+        return {
+            one.pack.digest: MissingPack(offer.name.namespace, one.pack.digest, one.pack.size, one.frames)
             for offer in self._offers.values()
             for one in offer.revisions
-            if one.pack.digest == wanted.pack
-        )
+        }
 
     def _download(
         self,
@@ -357,7 +358,6 @@ class Keeper:
             if wanted.pack in offer.sources
         )
         pack = PackRecord(wanted.pack, wanted.size)
-        deadline = time.monotonic() + max(_LEAST_SECONDS, wanted.size / _LEAST_RATE)
 
         def download(offset: int) -> Iterator[bytes]:
             for chunk in peer_bytes(offset):
@@ -367,6 +367,7 @@ class Keeper:
                 return
             if not allowed:
                 raise _NotYet(f"pack {pack.digest}: another agent fetches it")
+            deadline = time.monotonic() + max(_LEAST_SECONDS, wanted.size / _LEAST_RATE)
             for chunk in remote.downloads.fetch(revision, pack, offset, deadline=deadline):
                 self._measures.step()
                 self._measures.add("downloaded_bytes_total", len(chunk))
@@ -376,7 +377,7 @@ class Keeper:
             if self._store.hold_pack(wanted.pack, wanted.size, download):
                 self._measures.add("downloads_total")
                 if self._peers is not None:
-                    self._peers.received(self._described(wanted))
+                    self._peers.received(self._described[wanted.pack])
         except _NotYet:
             return False
         except CacheSvcError as error:
