@@ -53,7 +53,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 
 .DEFAULT_GOAL := help
 .PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-gpu requirements triton fuzz clean tools
+	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -235,6 +235,9 @@ bench-fleet: $(STAMP)  ## 1,000 starters at once, over both columns of real serv
 
 bench-node: $(STAMP)  ## what the processes of one node download, and what an agent costs (ARGS=--quick)
 	@$(BIN)/python -m benchmarks.node $(ARGS)
+
+bench-peers: $(STAMP)  ## what leaves the registry when the agents of 200 nodes start at once (ARGS=--quick)
+	@$(BIN)/python -m benchmarks.node.peers $(ARGS)
 
 # With the Python that has torch for the GPU, and this project's requirements: no environment is made.
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch

@@ -85,6 +85,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     ),
                     mirror=mirror,
                     on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
+                    peers=settings.peers,
                 )
             finally:
                 hot.close()

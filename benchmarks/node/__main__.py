@@ -36,7 +36,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
+from cachesvc_client.wire.records import PackRecord, Workload
 
 from .relay import CountingRelay
 
@@ -124,7 +124,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     ):
         assert isinstance(relay, CountingRelay)
         bench = Bench(served, relay, folder, options.starts)
-        bench.pack = publish(served, folder, options.pack << 20)
+        bench.pack = publish(served, folder, options.pack << 20).size
         for name in options.rows:
             row = ROWS[name](bench)
             bench.rows.append({"row": name, **row})
@@ -132,8 +132,8 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         return bench.rows
 
 
-def publish(served: Registry, folder: Path, size: int) -> int:
-    """Publish an entry of ``size`` bytes in 200 files that fits this machine. Return the size of its pack."""
+def publish(served: Registry, folder: Path, size: int) -> PackRecord:
+    """Publish an entry of ``size`` bytes in 200 files that fits this machine. Return its pack."""
     rng = random.Random(1)
     each = size // 200
     files = [
@@ -148,7 +148,7 @@ def publish(served: Registry, folder: Path, size: int) -> int:
     )
     with Remote(served.url, served.token) as remote:
         publish_bundle(remote, path, key)
-    return manifest.pack.size
+    return manifest.pack
 
 
 @contextmanager

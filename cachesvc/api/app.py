@@ -25,6 +25,7 @@ from . import (
     inventory_routes,
     mirror_routes,
     open_routes,
+    peer_routes,
     publisher_routes,
     read_routes,
     trust_routes,
@@ -106,6 +107,7 @@ def create_app(
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     app.include_router(mirror_routes.router)
+    app.include_router(peer_routes.router)
     app.include_router(publisher_routes.open_router)
     app.include_router(trust_routes.router)
     app.include_router(trust_routes.admin_router)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from .store import MAX_SECONDS, Hot
+from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, Hot
 
 PassTime = Callable[[float], None]
 WakeQueue = queue.SimpleQueue[str | None]
@@ -70,6 +70,27 @@ def counts(hot: Hot, pass_time: PassTime) -> None:
     _true(hot.count("counts/a", 2.0) == 1)
 
 
+def holds(hot: Hot, pass_time: PassTime) -> None:
+    """Checks that each holder of a key is known with its last value until it lets go or its seconds end, that
+    their number is bounded."""
+    _true(hot.holders("holds/none") == {})
+    hot.hold("holds/a", "one", b"1", 60.0)
+    hot.hold("holds/a", "two", bytes(range(256)), 3600.0)
+    hot.hold("holds/b", "one", b"", 60.0)
+    hot.hold("holds/a", "one", b"again", 60.0)
+    _true(hot.holders("holds/a") == {"one": b"again", "two": bytes(range(256))})
+    hot.release("holds/a", "nobody")
+    hot.release("holds/b", "one")
+    _true(hot.holders("holds/b") == {})
+    pass_time(61.0)
+    _true(set(hot.holders("holds/a")) == {"two"})
+    pass_time(MAX_HOLD_SECONDS - 60.0)
+    _true(hot.holders("holds/a") == {})
+    for number in range(MAX_HOLDERS + 5):
+        hot.hold("holds/many", f"{number}", b"x", 60.0)
+    _true(len(hot.holders("holds/many")) == MAX_HOLDERS)
+
+
 def wakes(hot: Hot, _pass_time: PassTime) -> None:
     """Checks that a listener gets the wake-ups in order, none after it stopped, and none from before it
     began."""
@@ -121,6 +142,7 @@ CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (
     drops,
     forgets,
     counts,
+    holds,
     wakes,
 )
 

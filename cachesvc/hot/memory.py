@@ -8,7 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
-from .store import MAX_SECONDS, OnWake
+from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, OnWake
+
+_MAX_HELD_BYTES = 16 << 20
+"""Bytes of what is held, at most. They are counted apart: who says that they hold much forgets no hint."""
 
 
 class MemoryHot:
@@ -21,6 +24,8 @@ class MemoryHot:
         self._max_bytes, self._clock = max_bytes, clock
         self._hints: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
         self._bytes = 0
+        self._held: OrderedDict[str, OrderedDict[str, tuple[float, bytes]]] = OrderedDict()
+        self._held_bytes = 0
         self._listeners: list[OnWake] = []
         self._lock = threading.Lock()
 
@@ -54,6 +59,30 @@ class MemoryHot:
             number = int(value) + 1
             self._keep(key, until, b"%d" % number)
             return number
+
+    def hold(self, key: str, holder: str, value: bytes, seconds: float) -> None:
+        with self._lock:
+            self._let_go(key, holder)
+            rows = self._held.setdefault(key, OrderedDict())
+            rows[holder] = (self._clock() + min(seconds, MAX_HOLD_SECONDS), value)
+            self._held.move_to_end(key)
+            self._held_bytes += len(key) + len(holder) + len(value)
+            while len(rows) > MAX_HOLDERS:
+                self._let_go(key, next(iter(rows)))
+            while self._held_bytes > _MAX_HELD_BYTES:
+                oldest = next(iter(self._held))
+                self._let_go(oldest, next(iter(self._held[oldest])))
+
+    def holders(self, key: str) -> dict[str, bytes]:
+        with self._lock:
+            now, rows = self._clock(), self._held.get(key, OrderedDict())
+            for holder in [holder for holder, (until, _) in rows.items() if until <= now]:
+                self._let_go(key, holder)
+            return {holder: value for holder, (_, value) in rows.items()}
+
+    def release(self, key: str, holder: str) -> None:
+        with self._lock:
+            self._let_go(key, holder)
 
     def wake(self, key: str) -> None:
         with self._lock:
@@ -91,3 +120,11 @@ class MemoryHot:
         hint = self._hints.pop(key, None)
         if hint is not None:
             self._bytes -= len(hint[1]) + len(key)
+
+    def _let_go(self, key: str, holder: str) -> None:
+        rows = self._held.get(key, OrderedDict())
+        row = rows.pop(holder, None)
+        if row is not None:
+            self._held_bytes -= len(key) + len(holder) + len(row[1])
+            if not rows:
+                del self._held[key]

@@ -15,7 +15,7 @@ from redis.retry import Retry
 import cachesvc
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
 
-from .store import MAX_SECONDS, OnWake
+from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, OnWake
 
 TIMEOUT_SECONDS = 0.5
 """Seconds to wait for a connection, and for each answer."""
@@ -87,6 +87,47 @@ class RedisHot:
                 return int(both.execute()[1])
 
         return self._try(step, 0)
+
+    def hold(self, key: str, holder: str, value: bytes, seconds: float) -> None:
+        names, life = self._prefix + key, int(MAX_HOLD_SECONDS * 1000)
+
+        def step() -> None:
+            with self._redis.pipeline(transaction=True) as both:
+                both.set(f"{names}/{holder}", value, px=_milliseconds(seconds, MAX_HOLD_SECONDS))
+                both.sadd(names, holder)
+                both.pexpire(names, life)
+                both.scard(names)
+                number = int(both.execute()[3])
+            if number > MAX_HOLDERS:  # those whose value has ended are forgotten by `holders`
+                self._redis.spop(names, number - MAX_HOLDERS)
+
+        self._try(step, None)
+
+    def holders(self, key: str) -> dict[str, bytes]:
+        names = self._prefix + key
+
+        def step() -> dict[str, bytes]:
+            members: Any = self._redis.smembers(names)
+            known = [member.decode("utf-8", "replace") for member in members][:MAX_HOLDERS]
+            values: Any = self._redis.mget([f"{names}/{holder}" for holder in known]) if known else []
+            rows = dict(zip(known, values, strict=True))
+            ended = [holder for holder, value in rows.items() if value is None]
+            if ended:
+                self._redis.srem(names, *ended)
+            return {holder: value for holder, value in rows.items() if value is not None}
+
+        return self._try(step, {})
+
+    def release(self, key: str, holder: str) -> None:
+        names = self._prefix + key
+
+        def step() -> None:
+            with self._redis.pipeline(transaction=True) as both:
+                both.delete(f"{names}/{holder}")
+                both.srem(names, holder)
+                both.execute()
+
+        self._try(step, None)
 
     def wake(self, key: str) -> None:
         self._try(lambda: self._redis.publish(self._prefix + _WAKE, key), 0)
@@ -169,8 +210,8 @@ class _Listener(threading.Thread):
                 self._on_wake(message["data"].decode("utf-8", "replace"))
 
 
-def _milliseconds(seconds: float) -> int:
-    return max(1, int(min(seconds, MAX_SECONDS) * 1000))
+def _milliseconds(seconds: float, most: float = MAX_SECONDS) -> int:
+    return max(1, int(min(seconds, most) * 1000))
 
 
 def _line(error: Exception) -> str:

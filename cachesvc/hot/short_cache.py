@@ -77,6 +77,15 @@ class ShortCache:
     def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
         return self._shared.count(key, seconds)
 
+    def hold(self, key: str, holder: str, value: bytes, seconds: float) -> None:
+        self._shared.hold(key, holder, value, seconds)
+
+    def holders(self, key: str) -> dict[str, bytes]:
+        return self._shared.holders(key)
+
+    def release(self, key: str, holder: str) -> None:
+        self._shared.release(key, holder)
+
     def wake(self, key: str) -> None:
         self._shared.wake(key)
 

@@ -10,6 +10,12 @@ MAX_SECONDS = 5.0
 (docs/architecture.md, what must hold always)."""
 
 
+MAX_HOLD_SECONDS = 300.0
+"""Seconds that one who holds a key is known, at most. Of them nothing depends but time: no right, and nothing
+that a revocation ends."""
+MAX_HOLDERS = 32
+"""Number of those who hold one key, at most."""
+
 OnWake = Callable[[str | None], None]
 """Callback that gets the key of each wake-up, in a thread of the store. ``None``: wake-ups may be lost."""
 
@@ -44,6 +50,19 @@ class Hot(Protocol):
         The first call begins a span of ``seconds``, after which the count begins anew. No call is lost among
         threads or replicas; while the store is down, the count is 0.
         """
+        ...
+
+    def hold(self, key: str, holder: str, value: bytes, seconds: float) -> None:
+        """Records that ``holder`` holds ``key``, with a value, for at most ``seconds``, which is cut to
+        ``MAX_HOLD_SECONDS``. A holder holds a key once. Of more than ``MAX_HOLDERS`` some are forgotten."""
+        ...
+
+    def holders(self, key: str) -> dict[str, bytes]:
+        """Returns who holds ``key`` now, with their values, at most ``MAX_HOLDERS``."""
+        ...
+
+    def release(self, key: str, holder: str) -> None:
+        """Forgets that ``holder`` holds ``key``; no other one's is forgotten."""
         ...
 
     def wake(self, key: str) -> None:

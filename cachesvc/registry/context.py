@@ -65,7 +65,8 @@ class Registry:
     log in at an identity provider; ``None`` if they cannot. ``trust_keys``: signs the trust metadata;
     ``None`` in a registry that has none. ``on_disk``: the store that ``blobs`` wraps, if it is a folder of
     this machine. ``sender``: sends events to the receivers of webhooks. ``mirror``: what makes this registry
-    a mirror of another; ``None`` if it is none.
+    a mirror of another; ``None`` if it is none. ``peers``: agents of nodes find packs at each other by this
+    registry.
     """
 
     index: Index
@@ -82,6 +83,7 @@ class Registry:
     on_disk: OnDisk | None = None
     sender: Sender = field(default_factory=Sender)
     mirror: Mirror | None = None
+    peers: bool = False
 
     @property
     def memory(self) -> Hot:

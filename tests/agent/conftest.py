@@ -113,6 +113,16 @@ def publisher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
         yield Publisher(served, key, folder)
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    """A registry by which agents find packs at each other."""
+    folder = tmp_path_factory.mktemp("registry-of-peers")
+    key = SigningKey.generate()
+    prepare(folder, key.text)
+    with serve(folder, variables={**os.environ, "CACHESVC_SERVER_PEERS": "1"}) as served:
+        yield Publisher(served, key, folder)
+
+
 @pytest.fixture
 def node(publisher: Publisher, tmp_path: Path) -> Node:
     return Node(tmp_path / "store", publisher.config, Measures())

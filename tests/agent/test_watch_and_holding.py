@@ -88,4 +88,4 @@ def test_the_metrics_are_what_prometheus_reads():
     assert families["cachesvc_node_rounds"].samples[0].labels == {"result": "done"}
     assert families["cachesvc_node_downloaded_bytes"].samples[0].value == 2**40
     assert families["cachesvc_node_packs"].samples[0].value == 3
-    assert len(families) == 14
+    assert len(families) == 17

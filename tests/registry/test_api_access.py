@@ -82,6 +82,7 @@ ROUTES = [
     ("GET", "/v1/quarantine"),
     ("GET", "/v1/stats"),
     ("POST", "/v1/reports"),
+    ("POST", "/v1/peers"),
     ("POST", "/v1/claims"),
     ("POST", "/v1/claims/renew"),
     ("POST", "/v1/claims/release"),

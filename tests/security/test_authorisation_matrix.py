@@ -83,7 +83,8 @@ class Row:
 
     ``least``: the lowest role; ``None``: every living token; ``""``: no token at all. ``bound``: what binds
     it: ``lane`` (namespace and lane of the request or of the thing), ``namespace`` (the lane does not
-    matter), ``token`` (it shows what is the token's own), ``every`` (a token of every namespace is needed).
+    matter), ``trunk`` (the same, and no lane's token), ``token`` (it shows what is the token's own),
+    ``every`` (a token of every namespace is needed).
     ``hides``: what a token may not read does not exist for it (404); ``namespace``: only things of other
     namespaces do not. ``refused``: the status of a refusal. ``allowed``: the statuses of a success.
     """
@@ -107,6 +108,8 @@ class Row:
             return self.allowed if holder.may(self.least, own) else (403,)
         if self.bound == "every":
             return self.allowed if holder.may(self.least, ("*", None)) else (403,)
+        if self.bound == "trunk" and holder.lane is not None:
+            return (self.refused,)
         subject = where if self.bound == "lane" else (where[0], None)
         if self.hides == "read" and not holder.may("read", where):
             return (404,)
@@ -128,6 +131,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/whoami"): Row(None, "token"),
     ("POST", "/v1/resolve"): Row("read", "lane"),
     ("POST", "/v1/reports"): Row("report", "lane", "read"),
+    ("POST", "/v1/peers"): Row("read", "trunk"),
     ("GET", "/v1/entries/{entry}"): HIDDEN,
     ("GET", "/v1/entries/{entry}/revisions"): HIDDEN,
     ("GET", "/v1/digests/{kind}/{beginning}"): HIDDEN,
@@ -316,7 +320,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("matrix")
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder), peers=True)
         trust.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
@@ -361,6 +365,7 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
     bodies: dict[tuple[str, str], Any] = {
         ("POST", "/v1/resolve"): {**place, "fingerprint": FINGERPRINT},
         ("POST", "/v1/reports"): {"node": HOLDER, "fingerprint": FINGERPRINT, "revisions": [outcome]},
+        ("POST", "/v1/peers"): {"namespace": namespace, "agent": HOLDER, "address": "10.4.0.17"},
         ("POST", "/v1/uploads"): {**place, "size": 10},
         ("PUT", "/v1/uploads/{upload}/pack"): made.pack,
         ("POST", "/v1/uploads/{upload}/commit"): {"envelope": made.envelope.decode()},

@@ -21,6 +21,9 @@ from ..node.shared_store import SharedStoreWriter
 from ..wire.errors import CacheSvcError
 from .measures import Measures
 from .pages import serve_pages
+from .peers.options import PeerOptions
+from .peers.peers import Peers
+from .peers.server import serve_packs
 from .round import Keeper, Selection
 
 if TYPE_CHECKING:
@@ -36,7 +39,8 @@ _STEP_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """Says how an agent works. ``root``: its store. ``interval``: seconds between two rounds. ``host`` and
-    ``port``: where health and metrics are; port 0 is any free one. ``once``: one round, and no pages."""
+    ``port``: where health and metrics are; port 0 is any free one. ``once``: one round, and no pages.
+    ``peers``: where packs are given to other agents and asked of them; ``None``: neither."""
 
     root: Path
     selection: Selection
@@ -45,6 +49,7 @@ class AgentOptions:
     host: str = "127.0.0.1"
     port: int = 8751
     once: bool = False
+    peers: PeerOptions | None = None
 
 
 class Terminated(BaseException):
@@ -60,16 +65,34 @@ def run_agent(config: Config, options: AgentOptions) -> None:
     os.umask(0o022)  # services of other users read what is made here
     store = SharedStoreWriter(options.root, options.max_bytes)
     measures = Measures()
-    keeper = Keeper(config, options.selection, store, measures)
+    peers = Peers(options.peers, store, measures) if options.peers else None
+    keeper = Keeper(config, options.selection, store, measures, peers)
     with store.held(), _terminable():
         if options.once:
             keeper.round()
             return
         measures.ready = any(True for _ in store.trust_folder.parent.joinpath("lists").iterdir())
-        with contextlib.suppress(Terminated), serve_pages(measures, options.host, options.port) as port:
+        with (
+            contextlib.suppress(Terminated),
+            serve_pages(measures, options.host, options.port) as port,
+            _packs_given(peers, options.peers, measures),
+        ):
             _log.info("the node's store %s: health and metrics on %s:%d", options.root, options.host, port)
             _loop(keeper, measures, options.interval)
     _log.info("the node's store %s: the agent has ended", options.root)
+
+
+@contextlib.contextmanager
+def _packs_given(peers: Peers | None, options: PeerOptions | None, measures: Measures) -> Iterator[None]:
+    """Gives packs to other agents for the length of the block, if the operator says so."""
+    if peers is None or options is None:
+        yield
+        return
+    with serve_packs(peers.shelf, options, measures):
+        _log.info(
+            "packs are given to agents of %s at %s:%d", options.network_text, options.address, options.port
+        )
+        yield
 
 
 def pause_after(failures: int, interval: float, chance: float) -> float:

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 _COUNTERS = {
     "rounds_total": "Rounds over the watched names, by how they ended.",
-    "downloaded_bytes_total": "Bytes of packs that were downloaded.",
+    "downloaded_bytes_total": "Bytes of packs that were downloaded from the registry or its store.",
+    "peer_received_bytes_total": "Bytes of packs that other agents gave.",
+    "peer_sent_bytes_total": "Bytes of packs that were given to other agents.",
+    "peer_failures_total": "Other agents that gave nothing when they were asked, by reason.",
     "downloads_total": "Packs that were downloaded.",
     "evicted_total": "Packs that were removed.",
     "refused_total": "Revisions and answers that were refused, by the code of the error.",
@@ -24,6 +27,8 @@ _GAUGES = {
     "listed_timestamp_seconds": "When the oldest list was last confirmed by the registry (seconds of UTC).",
     "failures": "Rounds that failed since the last one that did not.",
 }
+_LABELS = {"rounds_total": "result", "refused_total": "code", "peer_failures_total": "reason"}
+"""The one label of those counters that have one."""
 _PREFIX = "cachesvc_node_"
 
 
@@ -33,7 +38,7 @@ class Measures:
     def __init__(self, now: float | None = None) -> None:
         self._lock = threading.Lock()
         self._counters: dict[tuple[str, str], float] = {(name, ""): 0.0 for name in _COUNTERS}
-        for name in ("rounds_total", "refused_total"):
+        for name in _LABELS:
             del self._counters[name, ""]
         self._gauges: dict[str, float] = dict.fromkeys(_GAUGES, 0.0)
         self.alive_at = time.monotonic() if now is None else now
@@ -73,9 +78,6 @@ class Measures:
         for name, help_text in _GAUGES.items():
             lines += _family(name, "gauge", help_text, [("", gauges[name])])
         return "\n".join(lines) + "\n"
-
-
-_LABELS = {"rounds_total": "result", "refused_total": "code"}
 
 
 def _family(name: str, kind: str, help_text: str, rows: Iterable[tuple[str, float]]) -> list[str]:

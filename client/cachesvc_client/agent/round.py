@@ -22,14 +22,24 @@ from ..trust_root.local import LocalMetadata
 from ..trust_root.registry_metadata import read_pinned, refresh_policy
 from ..wire.codec import canonical
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, Forbidden, NotFound, StorageFull, TooLarge, Unauthenticated
+from ..wire.errors import (
+    CacheSvcError,
+    Forbidden,
+    NotFound,
+    StorageFull,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
 from ..wire.factors import FactorValue
 from ..wire.names import Name
 from ..wire.node_list import ListedRevision, NodeList, list_key, newest_first
 from ..wire.protocol import EntrySummary, ResolvedRevision, ResolveRequest
-from ..wire.records import PackRecord
+from ..wire.records import Frame, PackRecord
 from .holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
 from .measures import Measures
+from .peers.download import MissingPack
+from .peers.peers import PeerBytes, Peers
 from .watch import FactorPattern, Pattern, watched_names
 
 if TYPE_CHECKING:
@@ -53,6 +63,15 @@ _LEAST_SECONDS = 60.0
 """Seconds that a download has in any case."""
 
 
+class _NotYet(Unavailable):
+    """Peers have not given all of a pack, and the registry is not to be asked for it yet."""
+
+
+def _no_bytes(_offset: int) -> Iterator[bytes]:
+    """Is a pack of which no peer has anything."""
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Says what an agent keeps. ``patterns``: the names that it watches; ``pins``: those of which packs are
@@ -73,6 +92,7 @@ class _Checked:
     row: ListedRevision
     fingerprint: dict[str, FactorValue]
     pack: PackRecord
+    frames: tuple[Frame, ...]
 
 
 @dataclass(slots=True)
@@ -90,18 +110,25 @@ class Keeper:
     """Keeps a store in step with a registry, round by round."""
 
     def __init__(
-        self, config: Config, selection: Selection, store: SharedStoreWriter, measures: Measures
+        self,
+        config: Config,
+        selection: Selection,
+        store: SharedStoreWriter,
+        measures: Measures,
+        peers: Peers | None = None,
     ) -> None:
-        """``config`` names the registry and whom to trust; the caller holds the store."""
+        """``config`` names the registry and whom to trust; the caller holds the store. ``peers``: other
+        agents, with which packs are exchanged."""
         assert config.url is not None
         self._config, self._selection = config, selection
-        self._store, self._measures = store, measures
+        self._store, self._measures, self._peers = store, measures, peers
         self._url: str = config.url
         self._checks: dict[tuple[Digest, Digest | None], _Checked] = {}
         """By revision and trust metadata, what was checked."""
         self._fingerprints: dict[bytes, dict[str, FactorValue]] = {}
         """Those of the checked revisions, each once: thousands of entries are of a few environments."""
         self._offers: dict[Name, _Offer] = {}
+        self._described: dict[Digest, MissingPack] = {}
         self._unlisted: dict[str, float] = {}
         """Packs that no list names, and since when, in seconds of ``time.monotonic``."""
 
@@ -230,7 +257,7 @@ class Keeper:
         fingerprint = self._fingerprints.setdefault(
             canonical(manifest.fingerprint), dict(manifest.fingerprint)
         )
-        checked = _Checked(_listed(verified), fingerprint, manifest.pack)
+        checked = _Checked(_listed(verified), fingerprint, manifest.pack, tuple(manifest.frames))
         self._checks[verified.revision, marker] = checked
         return checked
 
@@ -259,16 +286,18 @@ class Keeper:
             for one in offer.revisions
         ]
         held = packs_to_hold(wanted, self._store.max_bytes)
+        self._described = self._describe() if self._peers is not None else {}
         self._measures.set(left_out=len({pack.pack for pack in wanted}) - len(held))
         self._evict(wanted, held)
         missing = [pack for pack in held if self._store.pack(pack.pack, pack.size) is None]
         late = {pack.pack for pack in missing}
         unlisted = [offer for offer in self._offers.values() if not self._list(offer, late)]
         try:
-            for pack in missing:
-                self._download(remote, pack)
-                late.discard(pack.pack)
+            for digest in self._arrivals(remote, missing):
+                late.discard(digest)
                 unlisted = [offer for offer in unlisted if not self._list(offer, late)]
+            if self._peers is not None:
+                self._peers.offer(remote, [self._described[pack.pack] for pack in held])
         finally:
             for offer in unlisted:
                 self._list(offer, set())
@@ -288,19 +317,57 @@ class Keeper:
         for name in packs_to_remove(present, held, self._store.max_bytes, self._selection.keep_seconds):
             self._store.remove_pack(name)
             self._measures.add("evicted_total")
+            if self._peers is not None:
+                self._peers.remove(name)
 
-    def _download(self, remote: Remote, wanted: WantedPack) -> None:
-        """Downloads one pack. Raises ``CacheSvcError`` if the registry does not answer; a pack that is
-        refused is left to the services that want it."""
+    def _arrivals(self, remote: Remote, missing: Sequence[WantedPack]) -> Iterator[Digest]:
+        """Gets the missing packs, and yields each when it is here or was refused."""
+        if self._peers is None:
+            for pack in missing:
+                self._download(remote, pack)
+                yield pack.pack
+            return
+        wanted = {pack.pack: pack for pack in missing}
+
+        def download(one: MissingPack, peer_bytes: PeerBytes, allowed: bool) -> bool:
+            return self._download(remote, wanted[one.pack], peer_bytes, allowed)
+
+        yield from self._peers.arrivals(remote, [self._described[one] for one in wanted], download)
+
+    def _describe(self) -> dict[Digest, MissingPack]:
+        """Returns what peers are asked for, by pack, for all packs of the lists."""
+        return {
+            one.pack.digest: MissingPack(offer.name.namespace, one.pack.digest, one.pack.size, one.frames)
+            for offer in self._offers.values()
+            for one in offer.revisions
+        }
+
+    def _download(
+        self,
+        remote: Remote,
+        wanted: WantedPack,
+        peer_bytes: PeerBytes = _no_bytes,
+        allowed: bool = True,
+    ) -> bool:
+        """Downloads one pack, from peers first, and what they lack from the registry if that is allowed.
+        Returns whether nothing more is to be done for it. Raises ``CacheSvcError`` if the registry does not
+        answer; a pack that is refused is left to the services that want it."""
         name, revision = next(
             (offer.name, offer.sources[wanted.pack])
             for offer in self._offers.values()
             if wanted.pack in offer.sources
         )
         pack = PackRecord(wanted.pack, wanted.size)
-        deadline = time.monotonic() + max(_LEAST_SECONDS, wanted.size / _LEAST_RATE)
 
         def download(offset: int) -> Iterator[bytes]:
+            for chunk in peer_bytes(offset):
+                offset += len(chunk)
+                yield chunk
+            if offset == pack.size:
+                return
+            if not allowed:
+                raise _NotYet(f"pack {pack.digest}: another agent fetches it")
+            deadline = time.monotonic() + max(_LEAST_SECONDS, wanted.size / _LEAST_RATE)
             for chunk in remote.downloads.fetch(revision, pack, offset, deadline=deadline):
                 self._measures.step()
                 self._measures.add("downloaded_bytes_total", len(chunk))
@@ -309,10 +376,15 @@ class Keeper:
         try:
             if self._store.hold_pack(wanted.pack, wanted.size, download):
                 self._measures.add("downloads_total")
+                if self._peers is not None:
+                    self._peers.received(self._described[wanted.pack])
+        except _NotYet:
+            return False
         except CacheSvcError as error:
             if error.retry:
                 raise
             self._refuse(name, error)
+        return True
 
     def _list(self, offer: _Offer, late: set[Digest]) -> bool:
         """Publishes the list of a name unless a pack that it names is still to come; returns whether it

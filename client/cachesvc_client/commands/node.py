@@ -14,6 +14,7 @@ from .parser import examples
 
 if TYPE_CHECKING:
     from ..agent.agent import AgentOptions
+    from ..agent.peers.options import PeerOptions
     from ..config import Config
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ def add_node(commands: Any) -> None:
         epilog=examples(
             "%(prog)s team/bert --store /var/cache/cachesvc",
             '%(prog)s "team/*:prod" --only "gpu=NVIDIA H100*" --max-size 40GiB',
+            '%(prog)s "team/*:prod" --peers 10.4.0.17:8752 --peer-networks 10.4.0.0/16',
         ),
     )
     node.add_argument("patterns", nargs="+", metavar="PATTERN", help="namespace/name[:tag], with * and ?")
@@ -59,6 +61,17 @@ def add_node(commands: Any) -> None:
         default=_DEFAULT_LISTEN,
         metavar="HOST:PORT",
         help=f"where /metrics, /healthz and /readyz are; by default {_DEFAULT_LISTEN}",
+    )
+    node.add_argument(
+        "--peers",
+        metavar="ADDRESS:PORT",
+        help="give packs to other agents at this address, and get packs from them at their addresses and "
+        "this port; needs --peer-networks, and the registry's setting peers",
+    )
+    node.add_argument(
+        "--peer-networks",
+        metavar="NETWORKS",
+        help="where other agents may be, with commas, such as 10.4.0.0/16; no other address is called",
     )
     node.add_argument("--once", action="store_true", help="one round, without these pages")
     node.set_defaults(command=_node)
@@ -107,7 +120,28 @@ def _options(arguments: argparse.Namespace, config: Config) -> AgentOptions:
     )
     size = arguments.max_size
     bound = max_store_bytes() if size is None else _parsed("--max-size", parse_size, size)
-    return AgentOptions(root.absolute(), selection, bound, interval, host, port, arguments.once)
+    peers = _peer_options(arguments)
+    return AgentOptions(root.absolute(), selection, bound, interval, host, port, arguments.once, peers)
+
+
+def _peer_options(arguments: argparse.Namespace) -> PeerOptions | None:
+    """Return where packs are exchanged with other agents; ``None`` if nowhere."""
+    from ..agent.peers.options import PeerOptions
+    from ..http.origin import parse_networks
+
+    peers, networks = arguments.peers, arguments.peer_networks
+    if peers is None and networks is None:
+        return None
+    if peers is None or networks is None:
+        raise InvalidRequest(
+            "--peers, --peer-networks: one is set without the other",
+            "set both, such as --peers 10.4.0.17:8752 --peer-networks 10.4.0.0/16",
+        )
+    if arguments.once:
+        raise InvalidRequest("--peers: an agent with --once ends and gives nothing", "leave one of them out")
+    allowed = _parsed("--peer-networks", parse_networks, networks)
+    address, port = _parsed("--peers", _address, peers)
+    return _parsed("--peers", lambda _text: PeerOptions(address, port, allowed), peers)
 
 
 def _address(text: str) -> tuple[str, int]:

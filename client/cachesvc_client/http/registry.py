@@ -18,6 +18,7 @@ from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from ..wire.digest import Digest
 from ..wire.errors import ClaimLost, NotFound, ProtocolMismatch
 from ..wire.names import Name, Namespace
+from ..wire.peers import PeersAnswer, PeersRequest
 from ..wire.protocol import (
     AGE_HEADER,
     ANSWER_SECONDS,
@@ -194,6 +195,11 @@ class Remote:
     def entry(self, entry: Digest, deadline: float | None = None) -> EntrySummary:
         """Asks for the head of one entry. Raises ``NotFound`` if the entry has none."""
         return self.call("GET", f"/v1/entries/{entry}", None, EntrySummary, deadline=deadline)
+
+    def peers(self, request: PeersRequest, deadline: float | None = None) -> PeersAnswer:
+        """Says which packs this agent of a node can give, and asks where it finds others. Raises ``NotFound``
+        from a registry that does not help with that."""
+        return self.call("POST", "/v1/peers", request, PeersAnswer, deadline=deadline)
 
     def report(self, request: ReportRequest, deadline: float | None = None) -> ReportAnswer:
         """Reports the outcome of a start; never sends it twice. Raises ``Forbidden`` for a token that only

@@ -176,6 +176,10 @@ class SharedStoreWriter(NodeStore):
         with self._files.raise_storage_full():
             return {path.name: status for path, status in self._files.entries("packs")}
 
+    def pack_path(self, name: str) -> Path:
+        """Returns where a pack is, or would be, by the digits of its digest."""
+        return self._files.path("packs", name)
+
     def remove_pack(self, name: str) -> None:
         """Removes a pack. A service that has it open reads on: neither the service nor a lock of another
         one keeps the writer from its bound."""
