@@ -55,9 +55,7 @@ def accept_revisions(
     """
     if not context.trusted and context.policy is None:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
-    with result.timed("resolve"):
-        request = name_request.request(context.fingerprint, most=context.most)
-        answer = resolve(name_request, request, remote, context, result)
+    answer = _resolve_all(name_request, remote, context, result)
     result.tag = answer.tag
     result.rejected.extend(answer.rejected)
     failures: list[CacheSvcError] = []
@@ -74,6 +72,22 @@ def accept_revisions(
             result.problems.append(str(error))
     if not (result.installed or result.stored or context.revisions or answer.more):
         raise failures[0] if failures else nothing_offered(name_request.name, result.rejected)
+
+
+def _resolve_all(
+    name_request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
+) -> ResolveAnswer:
+    """Returns the registry's answer to a start, and notes that it is whole if it leaves nothing out."""
+    request = name_request.request(context.fingerprint, most=context.most)
+    try:
+        with result.timed("resolve"):
+            answer = resolve(name_request, request, remote, context, result)
+    except NotFound:
+        context.note_whole(name_request, None)
+        raise
+    if not answer.more:
+        context.note_whole(name_request, answer.tag)
+    return answer
 
 
 def accept_bundles(

@@ -148,9 +148,8 @@ class Sessions:
         return any(each)
 
     def _bring(self, key: str) -> bool:
-        """Bring what holds a key that a compiler did not find, where a session restored a part of its
-        name."""
-        if not self._restored_in_part():
+        """Bring what holds a key that a compiler did not find, where a session may ask for it."""
+        if not self._asks_by_key():
             return False
         from .missed_keys import MissedKeys
 
@@ -162,8 +161,11 @@ class Sessions:
             self.watch.start()
         return brought
 
-    def _restored_in_part(self) -> bool:
+    def _asks_by_key(self) -> bool:
         return any(session.restoring and session.restoring.on_demand for session in self.sessions)
+
+    def _restored_in_part(self) -> bool:
+        return any(session.restoring and session.restoring.partial for session in self.sessions)
 
     def _follow_process(self) -> None:
         self._follows_process = True
@@ -221,7 +223,7 @@ class Sessions:
 
         Never raises.
         """
-        may_come = self._restored_in_part() and any(one.config and one.config.canary for one in self.sessions)
+        may_come = any(one.config and one.config.canary for one in self.sessions) and self._asks_by_key()
         if not (may_come or any(self._under_canary())) or not hasattr(graph, "graph"):
             return None
         try:
@@ -341,7 +343,7 @@ class Sessions:
             from .missed_keys import MissedKeys
 
             self._missed_keys = self._missed_keys or MissedKeys(self.process, self.sessions)
-            self._missed_keys.remember(report)
+            self._missed_keys.remember(report, moment)
         for session in self.sessions:
             session.send_report(report, moment, deadline)
 
