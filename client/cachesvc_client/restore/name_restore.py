@@ -272,7 +272,7 @@ class SessionRestore:
         reinstalls = self._process.place(self._scope, context.revisions, context.may_install, alone)
         for staged in reinstalls or ():
             with suppress(CacheSvcError):  # another session's revision: its missing files are compiled
-                staged.install(rank)
+                staged.install(rank, context.may_install)
         for staged in context.revisions:
             try:
                 installed = staged.fetch() if reinstalls is None else staged.install(rank)

@@ -207,11 +207,8 @@ class OnDemand:
             if key not in staged.manifest.graph_keys:
                 continue
             staged.fetch()
-            self._outdated.update(
-                (start, None)
-                for start, answer in self._context.whole.items()
-                if answer.request == name_request
-            )
+            whole = dict(self._context.whole).items()
+            self._outdated.update({start: None for start, answer in whole if answer.request == name_request})
             return self._install(staged, context, moved)
         return None
 
@@ -226,6 +223,6 @@ class OnDemand:
             others = self._process.join(self._scope, staged)
             for other in others or ():
                 with suppress(CacheSvcError):  # its missing files are compiled
-                    other.install(None)
+                    other.install(None, context.may_install)
                     moved.append(other)
             return None if others is None else staged.install(None)

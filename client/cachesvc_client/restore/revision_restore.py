@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -278,8 +279,10 @@ def _bundle(
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
         _accept(verified, context, result)
 
-    def install(rank: int | None) -> InstalledRevision | None:
-        return _install(verified, path, offset, context, result, rank)
+    def install(
+        rank: int | None, may_install: Callable[[], bool] | None = None, /
+    ) -> InstalledRevision | None:
+        return _install(verified, path, offset, _going_by(may_install, context), result, rank)
 
     return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
 
@@ -313,10 +316,13 @@ def _install_pack(
     context: RestoreContext,
     result: RestoreResult,
     rank: int | None,
+    may_install: Callable[[], bool] | None = None,
+    /,
 ) -> InstalledRevision | None:
     """Installs a revision whose pack is downloaded, or is written beside its places while it arrives."""
     from ..node.staging import Staging
 
+    context = _going_by(may_install, context)
     try:
         with Staging(
             verified.manifest, context.rules, context.roots, may_go_on=context.may_install
@@ -327,6 +333,10 @@ def _install_pack(
         # node's agent has removed it a moment ago.
         context.store.discard(verified.manifest.pack.digest)
         return _install(verified, fetch(own=True), 0, context, result, rank)
+
+
+def _going_by(may_install: Callable[[], bool] | None, context: RestoreContext) -> RestoreContext:
+    return context if may_install is None else replace(context, may_install=may_install)
 
 
 def _fetch(
