@@ -7,6 +7,7 @@ the compiler's own key of a graph, when it was looked up and not found, before t
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from ..bundle.check import Policy
     from ..config import Config
+
+_log = logging.getLogger("cachesvc")
 
 
 def leave_out(
@@ -220,9 +223,24 @@ class OnDemand:
         with self._process.installing:
             if not context.may_install():
                 return None
+            folder = self._process.own_results()
             others = self._process.join(self._scope, staged)
             for other in others or ():
                 with suppress(CacheSvcError):  # its missing files are compiled
                     other.install(None, context.may_install)
                     moved.append(other)
+            if self._process.own_results() != folder and self._process.keeps_own:
+                _take_own_results_along(self._process)
             return None if others is None else staged.install(None)
+
+
+def _take_own_results_along(process: RestoreProcess) -> None:
+    """Install into a new folder what this process compiled in the ones before. Never raises."""
+    from ..own_results.install import restore_own_results
+    from ..own_results.keep import keep_own_results
+
+    try:
+        if keep_own_results(process) is not None:
+            restore_own_results(process)
+    except Exception as error:  # noqa: BLE001 - it is compiled again
+        _log.debug("what was compiled here is not taken along: %s: %s", type(error).__name__, error)
