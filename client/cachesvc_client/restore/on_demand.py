@@ -1,8 +1,9 @@
-"""Brings what a compiler looked up and did not find, of names of which a start restores only a part.
+"""Brings what a compiler looked up and did not find, and what the start of the process did not restore.
 
 A start knows little of what it will compile: of a name with many entries it restores those of its model, if
-these are few, and those that the same program used the last time on this node. The others are asked for by
-the compiler's own key of a graph, when it was looked up and not found, before the graph is compiled.
+these are few, and those that the same program used the last time on this node. And what other processes
+publish after it, it cannot know. Both are asked for by the compiler's own key of a graph, when it was looked
+up and not found, before the graph is compiled.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class OnDemand:
 
     Asks under the names of which the restore left revisions out, and, a few seconds after their answer, under
     those of which it left out nothing: something may have been published since. Its methods run on one thread
-    at a time, and not on the one that compiles.
+    at a time, and not on the one that compiles; `remember` and `refresh_answers` may run beside.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Owns `MissedKeys`: has the sessions of a process bring what a compiler looked up and did not find.
 
 The thread that compiles waits for a thread that asks the registry, within the deadline of its compile. After
-a registry that failed, or did not answer in time, no key is asked for in this process any more.
+a registry that failed, or did not answer in time, no key is asked for in this process any more. The ranks of
+a job ask for none: they hit together or not at all.
 """
 
 from __future__ import annotations

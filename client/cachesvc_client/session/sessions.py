@@ -339,13 +339,13 @@ class Sessions:
         names = [session.label for session in self.sessions if session.has_revisions]
         self._outcome.say(report, ", ".join(names), moment)
         self._say_of_ranks(report)
+        for session in self.sessions:
+            session.send_report(report, moment, deadline)
         if self._missed_keys is not None or self._restored_in_part():
             from .missed_keys import MissedKeys
 
             self._missed_keys = self._missed_keys or MissedKeys(self.process, self.sessions)
             self._missed_keys.remember(report, moment)
-        for session in self.sessions:
-            session.send_report(report, moment, deadline)
 
 
 def attached() -> Sessions:
