@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from cachesvc_client.restore.on_demand import Brought
 from cachesvc_client.session import missed_keys
 from cachesvc_client.session.missed_keys import MissedKeys
 from cachesvc_client.session.process import Process
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Unavailable
 
 
@@ -126,3 +128,19 @@ def test_a_compile_that_waits_at_a_look_up_writes_no_files(monkeypatch: pytest.M
         monkeypatch.setattr(counters, "_running", {1: 1})  # the look-up is inside another code generation
         assert process._writes_files()
     assert process._writes_files()
+
+
+def test_a_process_whose_program_chose_a_folder_of_its_own_does_not_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
+    for name in variables:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    process = Process()
+    process.folders.settle(lambda: tmp_path / "private")
+    assert process.folders.private and process.folders.in_use()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "own"))
+    assert not process.folders.in_use()
+    staged: Any = None
+    assert process.join(Digest.of(b"scope"), staged) is None

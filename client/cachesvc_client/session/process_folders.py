@@ -165,10 +165,13 @@ class ProcessFolders:
         A folder that only this process has, or that the user named, stays: the revision is added. What is
         compiled beside it is not kept for the node's next start, since a private folder's own results go with
         the revisions in its name. A folder that other processes use holds what its name says, and nothing
-        else: another one takes its place, as by `place`, if every compile under way waits at a look-up.
-        Return and raise as `place` does. The caller holds ``installing``.
+        else: another one takes its place, as by `place`, if every compile under way waits at a look-up, and
+        no program has pointed a compiler elsewhere. Return and raise as `place` does. The caller holds
+        ``installing``.
         """
         if self.folders.private and not self._alone:
+            if not self.folders.in_use():
+                return None
             return self.place(scope, [accepted], lambda: True, at_look_up=True)
         self._accepted.setdefault(scope, {})[accepted.revision] = accepted
         self.keeps_own = False
