@@ -101,8 +101,11 @@ def missed_with_torch(row: dict[str, Any]) -> list[str]:
     """Return which promises a row of real processes breaks: how many compile, right outputs, no pause of the
     calls that run eagerly."""
     broken, most = [], 2 if row["holder_killed"] else 1
-    if row["compiled"] != most:
-        broken.append(f"torch, {row['policy']}: {row['compiled']} compiled, {most} expected")
+    if row["compiled"] != most or row["began_to_compile"] != most:
+        broken.append(
+            f"torch, {row['policy']}: {row['compiled']} compiled, {row['began_to_compile']} began to, "
+            f"{most} expected"
+        )
     if row["hits"] != row["services"] - most:
         broken.append(f"torch, {row['policy']}: {row['hits']} hits")
     if row["wrong"]:

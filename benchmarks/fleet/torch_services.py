@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,8 @@ class Service:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self.compiles = False
+        """Whether Inductor has generated code."""
         self.calls: dict[str, Any] | None = None
         """How its calls went; ``None`` until they are over."""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -57,8 +59,11 @@ class Service:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        if line := self.process.stdout.readline().strip():
-            self.calls = json.loads(line)
+        for line in self.process.stdout:
+            if line.strip() == "compiling":
+                self.compiles = True
+            elif line.strip():
+                self.calls = json.loads(line)
 
 
 def run_services(
@@ -69,16 +74,19 @@ def run_services(
     kill_holder: bool = False,
     timeout: float = 600.0,
     variables: Mapping[str, str] = NONE,
+    python: Sequence[str] = (sys.executable,),
 ) -> dict[str, Any]:
     """Start ``number`` services at once under a policy of CACHESVC_WAIT; return the row of the table.
 
     ``variables``: more variables of each service. ``kill_holder``: the service that has the claim is killed
-    before it publishes. Raises ``Failed`` if a service is not done within ``timeout`` seconds.
+    in the middle of its compile. ``python``: what starts a service. Raises ``Failed`` if a service is not
+    done within ``timeout`` seconds.
     """
     claims = {f"{PREFIX}CLAIM_SECONDS": str(CLAIM_SECONDS)}
     with registry(folder / "registry", **claims) as served, ExitStack() as stack:
         services = [
-            stack.enter_context(_service(served, policy, folder / str(n), variables)) for n in range(number)
+            stack.enter_context(_service(served, policy, folder / str(n), variables, python))
+            for n in range(number)
         ]
         for one in services:
             one.begin()
@@ -97,6 +105,7 @@ def run_services(
         "holder_killed": kill_holder,
         "load": round(load, 1),
         "seconds": round(seconds, 1),
+        "began_to_compile": sum(one.compiles for one in services),
         **summary([one.calls for one in left if one.calls is not None], killed),
     }
 
@@ -130,19 +139,21 @@ def summary(calls: list[dict[str, Any]], killed: int) -> dict[str, Any]:
 
 
 def _kill_holder(services: list[Service], until: float) -> int:
-    """Kill the service whose calls ran compiled first: it holds the claim and has not published yet."""
+    """Kill the service that compiles first, in the middle of that: it holds the claim."""
     while time.monotonic() < until:
         for one in services:
-            if one.calls is not None:
+            if one.compiles:
                 one.process.kill()
                 one.process.wait()
                 return 1
-        time.sleep(0.02)
+        time.sleep(0.002)
     raise Failed("no service compiled")
 
 
 @contextmanager
-def _service(served: Registry, policy: str, place: Path, more: Mapping[str, str]) -> Iterator[Service]:
+def _service(
+    served: Registry, policy: str, place: Path, more: Mapping[str, str], python: Sequence[str]
+) -> Iterator[Service]:
     variables = served.builder | {
         "CACHESVC_MODE": "readwrite",
         "CACHESVC_WAIT": policy,
@@ -150,7 +161,7 @@ def _service(served: Registry, policy: str, place: Path, more: Mapping[str, str]
         "CACHESVC_PUBLISH_AFTER": str(PUBLISH_AFTER),
     }
     env = Host(place).environment() | variables | dict(more)
-    command = [sys.executable, "-m", "benchmarks.fleet.torch_service", "team/torch"]
+    command = [*python, "-m", "benchmarks.fleet.torch_service", "team/torch"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
         open(place / "err", "wb") as errors,

@@ -115,6 +115,7 @@ SERVICES: dict[str, Any] = {
     "holder_killed": False,
     "services": 8,
     "compiled": 1,
+    "began_to_compile": 1,
     "hits": 7,
     "wrong": 0,
 }
@@ -124,8 +125,9 @@ SERVICES: dict[str, Any] = {
     ("changes", "word"),
     [
         ({}, ""),
-        ({"compiled": 2, "hits": 6}, "2 compiled, 1 expected"),
-        ({"compiled": 2, "hits": 6, "holder_killed": True}, ""),
+        ({"compiled": 2, "hits": 6}, "2 compiled, 1 began to, 1 expected"),
+        ({"began_to_compile": 2}, "1 compiled, 2 began to, 1 expected"),
+        ({"compiled": 2, "began_to_compile": 2, "hits": 6, "holder_killed": True}, ""),
         ({"compiled": 0, "hits": 8}, "0 compiled"),
         ({"hits": 6}, "6 hits"),
         ({"wrong": 1}, "1 wrong outputs"),

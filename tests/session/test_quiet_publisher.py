@@ -38,7 +38,7 @@ def head(place: Path, *files: SourceFile) -> tuple[StagedRevision, Path]:
     manifest = build_bundle(files, draft, SigningKey.generate(), bundle)
     pack.write_bytes(bundle.read_bytes()[open_bundle(bundle)[1] :])
     revision = Digest.of(b"revision")
-    return StagedRevision(manifest, revision, lambda: None, lambda _: None), pack
+    return StagedRevision(manifest, revision, lambda: None, lambda *_: None), pack
 
 
 def contents(files: object) -> dict[str, bytes]:

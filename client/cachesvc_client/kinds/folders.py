@@ -85,6 +85,14 @@ class Folders:
             if kind.sets_variable and kind.name in self._roots:
                 os.environ[kind.variable] = str(self._roots[kind.name])
 
+    def in_use(self) -> bool:
+        """Return whether each variable still says what was set here: no program has chosen another folder."""
+        return all(
+            os.environ.get(kind.variable) == str(self._roots[kind.name])
+            for kind in self._kinds
+            if kind.sets_variable and kind.name in self._roots and kind.name not in self._named
+        )
+
     def forget_earlier(self) -> None:
         """Drop the folders that were settled before the present ones: nothing was compiled in them."""
         self._earlier.clear()

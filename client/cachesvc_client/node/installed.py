@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from ..wire.digest import Digest
 from ..wire.names import Tag
@@ -18,17 +18,27 @@ from ..wire.protocol import Rejected
 from ..wire.records import Manifest
 
 
+class Install(Protocol):
+    """Installs a revision, see `StagedRevision`."""
+
+    def __call__(
+        self, rank: int | None, may_install: Callable[[], bool] | None = None, /
+    ) -> InstalledRevision | None:
+        """Put the files into the cache folders."""
+
+
 @dataclass(frozen=True, slots=True)
 class StagedRevision:
     """Holds a revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts
     its files into the cache folders, all of them or those that a rank needs; it returns ``None`` if it is too
-    late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
-    ``Unavailable``."""
+    late for that, and the pack is on this node then. Its second argument says whether it is, in the place of
+    what the restore went by that accepted the revision. Both raise ``Corrupt``, ``Untrusted``,
+    ``StorageFull``, ``Unavailable``."""
 
     manifest: Manifest
     revision: Digest
     fetch: Callable[[], object]
-    install: Callable[[int | None], InstalledRevision | None]
+    install: Install
 
 
 @dataclass(slots=True)

@@ -92,9 +92,28 @@ class SessionRestore:
             most=None if config.bundle or this_job() is not None or may_become_rank() else FEW_RESOLVED,
             offers=_node_offers(config, result),
         )
-        self.on_demand: OnDemand | None = None
-        """Brings more revisions of the names of which only a part was restored; ``None`` if all were."""
+        self._on_demand: OnDemand | None = None
+        self._asks_by_key = self._context.most is not None
         self.supported = process.support is None or process.support.state == "supported"
+
+    @property
+    def partial(self) -> bool:
+        """Return whether revisions that fit were left out, for a compile to ask for."""
+        return self._asks_by_key and bool(self._context.partial)
+
+    @property
+    def on_demand(self) -> OnDemand | None:
+        """Return what asks for the keys that a compiler looks up and does not find; ``None`` where nothing
+        may be added, or no registry has answered."""
+        if self._on_demand is None and self._asks_by_key and (self._context.partial or self._context.whole):
+            from .on_demand import OnDemand
+
+            self._on_demand = OnDemand(self._config, self._process, self._scope, self._context, self._policy)
+        return self._on_demand if self._asks_by_key else None
+
+    def ask_no_more(self) -> None:
+        """Ask for no key of a compiler any more."""
+        self._asks_by_key = False
 
     def restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
         """Restores the configuration's bundle files, or else ``name_requests``; then this node's own results.
@@ -251,13 +270,9 @@ class SessionRestore:
         errors: list[CacheSvcError] = []
         alone = bool(context.partial)
         reinstalls = self._process.place(self._scope, context.revisions, context.may_install, alone)
-        if alone and reinstalls is not None:
-            from .on_demand import OnDemand
-
-            self.on_demand = OnDemand(self._config, self._process, self._scope, context)
         for staged in reinstalls or ():
             with suppress(CacheSvcError):  # another session's revision: its missing files are compiled
-                staged.install(rank)
+                staged.install(rank, context.may_install)
         for staged in context.revisions:
             try:
                 installed = staged.fetch() if reinstalls is None else staged.install(rank)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..config import DEFAULT_OFFLINE
 from ..node.installed import RestoreResult, StagedRevision
@@ -53,8 +54,9 @@ class RestoreProcess(OwnResultsProcess, Protocol):
 
         ``alone``: whether more may be added while the process compiles, to a folder that no other has."""
 
-    def add(self, scope: Digest, accepted: StagedRevision) -> bool:
-        """Note a revision that is added to the present folder; return whether that may be."""
+    def join(self, scope: Digest, accepted: StagedRevision) -> list[StagedRevision] | None:
+        """Choose the folder for a revision that a look-up asked for; return those to install again, ``None``
+        if that may not be now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class RestoreContext:
             all are.
         offers: Answers from the lists of this node's agent; ``None`` without one.
         partial: The restore appends the names of which it left revisions out, with the tag that answered.
+        whole: The restore notes the names of which it left nothing out, also those that have no entry.
     """
 
     store: NodeStore
@@ -98,6 +101,13 @@ class RestoreContext:
     most: int | None = None
     offers: NodeOffers | None = None
     partial: list[NameRequest] = field(default_factory=list)
+    whole: dict[NameRequest, WholeAnswer] = field(default_factory=dict)
+
+    def note_whole(self, name_request: NameRequest, tag: Tag | None) -> None:
+        """Note that the answer of ``tag`` has all that fits now, ``None``: that nothing is published. Of a
+        process that restores everything, such as a rank, nothing is noted."""
+        if self.most is not None:
+            self.whole[name_request] = WholeAnswer(name_request.of_tag(tag), time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,12 @@ class NameRequest:
     def tags(self) -> tuple[Tag, ...]:
         """Return the name's own tag and then the fallback tags, each once."""
         return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
+
+    def of_tag(self, tag: Tag | None) -> NameRequest:
+        """Return the same request for the one tag that an answer is of; ``None``: for each tag."""
+        if tag not in self.tags:
+            return self
+        return replace(self, name=replace(self.name, tag=tag), fallback=())
 
     def request(
         self,
@@ -138,3 +154,11 @@ class NameRequest:
             )
         except ValueError as error:
             raise InvalidRequest(str(error), "cachesvc-client doctor shows what was detected") from None
+
+
+class WholeAnswer(NamedTuple):
+    """Says that an answer had all that fits under a name, or that there is nothing. ``request``: of the tag
+    that answered. ``at``: when, in seconds of ``time.monotonic``."""
+
+    request: NameRequest
+    at: float

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,9 +59,7 @@ def accept_revisions(
             f"no signer is trusted for {remote.url}",
             "run cachesvc login, or set CACHESVC_TRUSTED_KEYS; keys of a login count for its own URL alone",
         )
-    with result.timed("resolve"):
-        request = name_request.request(context.fingerprint, most=context.most)
-        answer = resolve(name_request, request, remote, context, result)
+    answer = _resolve_all(name_request, remote, context, result)
     result.tag = answer.tag
     result.rejected.extend(answer.rejected)
     failures: list[CacheSvcError] = []
@@ -77,6 +76,22 @@ def accept_revisions(
             result.problems.append(str(error))
     if not (result.installed or result.stored or context.revisions or answer.more):
         raise failures[0] if failures else nothing_offered(name_request.name, result.rejected)
+
+
+def _resolve_all(
+    name_request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
+) -> ResolveAnswer:
+    """Returns the registry's answer to a start, and notes that it is whole if it leaves nothing out."""
+    request = name_request.request(context.fingerprint, most=context.most)
+    try:
+        with result.timed("resolve"):
+            answer = resolve(name_request, request, remote, context, result)
+    except NotFound:
+        context.note_whole(name_request, None)
+        raise
+    if not answer.more:
+        context.note_whole(name_request, answer.tag)
+    return answer
 
 
 def accept_bundles(
@@ -267,8 +282,10 @@ def _bundle(
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
         _accept(verified, context, result)
 
-    def install(rank: int | None) -> InstalledRevision | None:
-        return _install(verified, path, offset, context, result, rank)
+    def install(
+        rank: int | None, may_install: Callable[[], bool] | None = None, /
+    ) -> InstalledRevision | None:
+        return _install(verified, path, offset, _going_by(may_install, context), result, rank)
 
     return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
 
@@ -302,10 +319,13 @@ def _install_pack(
     context: RestoreContext,
     result: RestoreResult,
     rank: int | None,
+    may_install: Callable[[], bool] | None = None,
+    /,
 ) -> InstalledRevision | None:
     """Installs a revision whose pack is downloaded, or is written beside its places while it arrives."""
     from ..node.staging import Staging
 
+    context = _going_by(may_install, context)
     try:
         with Staging(
             verified.manifest, context.rules, context.roots, may_go_on=context.may_install
@@ -316,6 +336,10 @@ def _install_pack(
         # node's agent has removed it a moment ago.
         context.store.discard(verified.manifest.pack.digest)
         return _install(verified, fetch(own=True), 0, context, result, rank)
+
+
+def _going_by(may_install: Callable[[], bool] | None, context: RestoreContext) -> RestoreContext:
+    return context if may_install is None else replace(context, may_install=may_install)
 
 
 def _fetch(

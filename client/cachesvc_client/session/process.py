@@ -8,10 +8,11 @@ folders). It calls no session: `Sessions` passes the functions that run around a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graphs import ambient, backend_names, key_components, operators
@@ -37,7 +38,8 @@ class Process(ProcessOutput):
         self.sessions: Sessions | None = None
         """What this process has attached to; `attached` makes it."""
         self._depth = threading.local()
-        """``inside`` is true on a thread that is inside ``compile_fx``, which calls itself."""
+        """``inside`` is true on a thread that is inside ``compile_fx``, which calls itself; ``waited``: the
+        seconds that its compile has waited for sessions."""
 
     def arm(
         self,
@@ -88,11 +90,25 @@ class Process(ProcessOutput):
         self.armed = False
         imports.disarm()
 
-    def compile_began(self) -> float:
-        """Return when the compile under way on this thread began to wait for the restore
-        (``time.perf_counter``); outside of one, the present time."""
-        inside = getattr(self._depth, "inside", False)
-        return self._depth.began if inside else time.perf_counter()
+    def waited(self) -> float:
+        """Return how many seconds the compile under way on this thread has waited for sessions; 0 outside of
+        one."""
+        return float(self._depth.waited) if getattr(self._depth, "inside", False) else 0.0
+
+    @contextlib.contextmanager
+    def at_look_up(self) -> Iterator[None]:
+        """Count this thread's compile as one that waits at a look-up, and the seconds as waited. Outside of a
+        compile, do nothing."""
+        inside, begin = int(getattr(self._depth, "inside", False)), time.perf_counter()
+        with self.lock:
+            self._looking_up += inside
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._looking_up -= inside
+            if inside:
+                self._depth.waited += time.perf_counter() - begin
 
     def _compile_fx(
         self,
@@ -103,8 +119,9 @@ class Process(ProcessOutput):
     ) -> Any:
         if getattr(self._depth, "inside", False):
             return call()
-        self._depth.began = time.perf_counter()
+        began = time.perf_counter()
         before()
+        self._depth.waited = time.perf_counter() - began
         wrap = watch(call.args[0] if call.args else call.kwargs.get("model_"))
         graph = self.asked.note(*call.args, **call.kwargs)
         compiled_before = counters.counts["graphs_compiled"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..hooks import counters
 from ..kinds import KINDS, RULES
 from ..kinds.folders import Folders
 from ..kinds.kind import KindState
@@ -52,6 +53,8 @@ class ProcessFolders:
         """The private folder in use; ``None`` where the user named the folders."""
         self._compiling = 0
         """How many compiles are under way."""
+        self._looking_up = 0
+        """How many of these wait at a look-up, where they have no file open."""
         self.keeps_own = False
         """Whether what is compiled here is kept for the node's next start."""
         self.captured = False
@@ -74,7 +77,7 @@ class ProcessFolders:
     def begin_again(self) -> None:
         """Replace the locks in a forked child: the threads that held them are not there."""
         self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
-        self._compiling = 0
+        self._compiling = self._looking_up = 0
 
     def prepare(self, config: Config, result: RestoreResult) -> tuple[NodeStore, Fingerprint]:
         """Open the node store, detect this environment and decide the folders, once for all sessions.
@@ -122,13 +125,15 @@ class ProcessFolders:
         accepted: Sequence[StagedRevision],
         may_install: Callable[[], bool],
         alone: bool = False,
+        at_look_up: bool = False,
     ) -> list[StagedRevision] | None:
         """Choose the folder for the revisions that a session accepted and those of the other sessions.
 
         Return the revisions that have to be installed again, since they lie in the folder before; ``None``
         if it is too late to choose, because a compile is under way. ``alone``: choose a folder that no other
-        process has, to which `add` adds; such a folder stays this process's. The caller holds ``installing``
-        and has called `prepare`. Files that were compiled here before stay in their folder, to which nothing
+        process has, to which `join` adds; such a folder stays this process's. ``at_look_up``: a compile that
+        waits at a look-up is none that is under way. The caller holds ``installing`` and has called
+        `prepare`. Files that were compiled here before stay in their folder, to which nothing
         is added. Raises as `NodeStore.folder` does.
         """
         from ..node.trust_scope import folder_name
@@ -145,7 +150,8 @@ class ProcessFolders:
         name = folder_name(self.fingerprint, names)
         folder = self._store.own_folder(f"more than {name}") if alone else self._store.folder(name)
         with self.lock:
-            if self._compiling or not may_install():
+            busy = self._writes_files() if at_look_up else self._compiling
+            if busy or not may_install():
                 self._store.leave(folder)
                 return None
             self._use_folder(lambda: folder)
@@ -153,18 +159,28 @@ class ProcessFolders:
         self.accept(others)
         return others
 
-    def add(self, scope: Digest, accepted: StagedRevision) -> bool:
-        """Note a revision that is added to the present folder while this process compiles; return whether
-        that may be: a folder that other processes use holds what its name says, and nothing else.
+    def join(self, scope: Digest, accepted: StagedRevision) -> list[StagedRevision] | None:
+        """Choose the folder for a revision that a look-up of a compiler asked for.
 
-        What is compiled beside an added revision is not kept for the node's next start, since a private
-        folder's own results go with the revisions in its name. The caller holds ``installing``.
+        A folder that only this process has, or that the user named, stays: the revision is added. What is
+        compiled beside it is not kept for the node's next start, since a private folder's own results go with
+        the revisions in its name. A folder that other processes use holds what its name says, and nothing
+        else: another one takes its place, as by `place`, if every compile under way waits at a look-up, and
+        no program has pointed a compiler elsewhere. Return and raise as `place` does. The caller holds
+        ``installing``.
         """
         if self.folders.private and not self._alone:
-            return False
+            if not self.folders.in_use():
+                return None
+            return self.place(scope, [accepted], lambda: True, at_look_up=True)
         self._accepted.setdefault(scope, {})[accepted.revision] = accepted
         self.keeps_own = False
-        return True
+        return []
+
+    def _writes_files(self) -> bool:
+        """Return whether a compile is under way that does not wait at a look-up, or is inside another one's
+        code generation: its files are to lie in one folder."""
+        return self._compiling > self._looking_up or counters.compiling()
 
     def point_compilers(self) -> None:
         """Set the compilers' variables to the present folders again, which a program has changed.

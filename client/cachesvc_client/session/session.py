@@ -273,7 +273,7 @@ class Session:
         ``reason`` that log and report say. Never raises."""
         result = self.result
         if self.restoring is not None:
-            self.restoring.on_demand = None
+            self.restoring.ask_no_more()
         if result is None or not result.installed:
             return
         self._fail(Unsupported(reason))

@@ -150,9 +150,8 @@ class Sessions:
         return any(each)
 
     def _bring(self, key: str) -> bool:
-        """Bring what holds a key that a compiler did not find, where a session restored a part of its
-        name."""
-        if not self._restored_in_part():
+        """Bring what holds a key that a compiler did not find, where a session may ask for it."""
+        if not self._asks_by_key():
             return False
         from .missed_keys import MissedKeys
 
@@ -164,8 +163,11 @@ class Sessions:
             self.watch.start()
         return brought
 
-    def _restored_in_part(self) -> bool:
+    def _asks_by_key(self) -> bool:
         return any(session.restoring and session.restoring.on_demand for session in self.sessions)
+
+    def _restored_in_part(self) -> bool:
+        return any(session.restoring and session.restoring.partial for session in self.sessions)
 
     def _follow_process(self) -> None:
         self._follows_process = True
@@ -223,7 +225,7 @@ class Sessions:
 
         Never raises.
         """
-        may_come = self._restored_in_part() and any(one.config and one.config.canary for one in self.sessions)
+        may_come = any(one.config and one.config.canary for one in self.sessions) and self._asks_by_key()
         if not (may_come or any(self._under_canary())) or not hasattr(graph, "graph"):
             return None
         try:
@@ -349,14 +351,14 @@ class Sessions:
         names = [session.label for session in self.sessions if session.has_revisions]
         self._outcome.say(report, ", ".join(names), moment)
         self._say_of_ranks(report)
+        for session in self.sessions:
+            session.send_report(report, moment, deadline)
         self._keep_start(report)
         if self._missed_keys is not None or self._restored_in_part():
             from .missed_keys import MissedKeys
 
             self._missed_keys = self._missed_keys or MissedKeys(self.process, self.sessions)
-            self._missed_keys.remember(report)
-        for session in self.sessions:
-            session.send_report(report, moment, deadline)
+            self._missed_keys.remember(report, moment)
 
 
 def attached() -> Sessions:

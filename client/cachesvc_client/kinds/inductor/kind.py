@@ -40,7 +40,7 @@ _RECORDS = Hook(
     "nothing of Inductor's folder is captured, and no use is counted",
     role="restore",
 )
-_IF_NOT_ASKED = "under a name with many entries, a graph that the start did not restore is compiled"
+_IF_NOT_ASKED = "a graph that the start did not restore is compiled, also if the registry has it"
 _LOOKUPS: dict[Hook, Callable[[Any], bool]] = {
     Hook(
         "torch._functorch._aot_autograd.autograd_cache",
