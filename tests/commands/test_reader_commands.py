@@ -64,6 +64,8 @@ def test_entries_are_found_by_their_facts(command: Command, team: str) -> None:
     assert [(row["name"], row["target"]) for row in answer["rows"]] == [("llama", "decoder")]
     assert command("search", team, "--torch", torch)[1].count(team) == 3
     assert command("search", team, "--torch", torch, "--limit", 2)[1].count(team) == 2
+    isa = detect()["cpu_isa"][:4]
+    assert command("search", team, "--device", isa)[1].count(team) == 3, "a CPU is a device too"
     assert command("search", team, "--gpu", "H200")[1] == "none that has all these facts\n"
     narrow = command("search", team, COLUMNS="60")
     assert narrow[0] == 0 and "-o wide shows all" in narrow[2]
