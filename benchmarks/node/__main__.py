@@ -17,7 +17,6 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import commit, hardware, now
-from benchmarks.hosts import ROOT, Failed, Host, Registry, registry, use_this_tree
-from cachesvc.cli.signals import interruptible
+from benchmarks.hosts import ROOT, Failed, Host, Registry, registry
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
@@ -39,6 +36,7 @@ from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import PackRecord, Workload
 
 from .relay import CountingRelay
+from .report import report_rows
 
 
 def free_port() -> int:
@@ -87,19 +85,7 @@ class Bench:
 
 def main() -> int:
     options = _options()
-    use_this_tree()
-    report: dict[str, Any] = {"date": now(), "commit": commit(), "hardware": hardware(), "rows": []}
-    try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-node-") as folder:
-            Path(folder).chmod(0o755)  # services of other users reach the store of the agent
-            report["rows"] = _measure(options, Path(folder))
-    except Failed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written: {options.json}")
-    return int(any(row["broken"] for row in report["rows"]))
+    return report_rows(options.json, lambda folder: _measure(options, folder))
 
 
 def _options() -> argparse.Namespace:

@@ -25,9 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import commit, hardware, now
-from benchmarks.hosts import ROOT, Failed, Host, Registry, registry, use_this_tree
-from cachesvc.cli.signals import interruptible
+from benchmarks.hosts import ROOT, Failed, Host, Registry, registry
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.peers import PackOffer, PeersRequest
@@ -37,6 +35,7 @@ from .__main__ import NAME, free_port, publish
 from .agents import REASONS, AgentsTask
 from .hostile_peer import HostilePeer
 from .relay import CountingRelay
+from .report import report_rows
 
 NETWORK = "127.78.0.0/16"
 MOST_SHARE = 0.05
@@ -102,18 +101,7 @@ class Agents:
 
 def main() -> int:
     options = _options()
-    use_this_tree()
-    report: dict[str, Any] = {"date": now(), "commit": commit(), "hardware": hardware(), "rows": []}
-    try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-peers-") as folder:
-            report["rows"] = _measure(options, Path(folder))
-    except Failed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written: {options.json}")
-    return int(any(row["broken"] for row in report["rows"]))
+    return report_rows(options.json, lambda folder: _measure(options, folder))
 
 
 def _options() -> argparse.Namespace:

@@ -491,18 +491,22 @@ def _summary(row: Any) -> EntrySummary:
     )
 
 
+OFFER_FACTS: tuple[Any, ...] = (
+    *map(col, (RevisionRow.quarantined, RevisionRow.quarantine_why)),
+    *map(col, (RevisionRow.builder, RevisionRow.source_ref)),
+    sa.select(col(NamespaceRow.require))
+    .where(col(NamespaceRow.namespace) == col(EntryRow.namespace))
+    .scalar_subquery(),
+    signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
+    revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
+)
+"""Selects what decides whether a revision is offered, in the order of `PackPlace`."""
 _PLACE = (
     sa.select(
         col(EntryRow.namespace),
         col(EntryRow.lane),
         *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
-        *map(col, (RevisionRow.quarantined, RevisionRow.quarantine_why)),
-        *map(col, (RevisionRow.builder, RevisionRow.source_ref)),
-        sa.select(col(NamespaceRow.require))
-        .where(col(NamespaceRow.namespace) == col(EntryRow.namespace))
-        .scalar_subquery(),
-        signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
-        revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
+        *OFFER_FACTS,
     )
     .join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
     .where(col(RevisionRow.revision) == sa.bindparam("revision"))

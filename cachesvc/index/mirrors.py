@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 
-from .signers import revoked_why, signer_removed
+from .entries import OFFER_FACTS
 from .sql import insert_unless_there, run_change, upsert
 from .tables import (
     EntryRow,
@@ -225,13 +225,7 @@ _LISTED: Any = (
         col(EntryRow.head_sequence),
         col(EntryRow.published),
         col(EntryRow.lane),
-        *map(col, (RevisionRow.quarantined, RevisionRow.quarantine_why)),
-        *map(col, (RevisionRow.builder, RevisionRow.source_ref)),
-        sa.select(col(NamespaceRow.require))
-        .where(col(NamespaceRow.namespace) == col(EntryRow.namespace))
-        .scalar_subquery(),
-        signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
-        revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
+        *OFFER_FACTS,
     )
     .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
     .order_by(col(EntryRow.entry))

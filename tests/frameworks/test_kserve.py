@@ -5,16 +5,15 @@ KServe listens on all addresses of its machine, so each test runs in a network t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.harness import SCALAR, run
-from tests.e2e.registries import Served, more, serve
+from tests.e2e.registries import Served, more
 
 from .framework import NOTHING, PROGRAMS, Start, frameworks_python, writing
-from .loopback import Loopback, loopback
+from .loopback import Loopback
 
 NAME = "team/kserve"
 
@@ -22,16 +21,8 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[Loopback]:
-    frameworks_python()  # it skips where the environment is missing
-    with loopback() as network:
-        yield network
-
-
-@pytest.fixture(scope="module")
-def registry(network: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("registry"), prepared=False, before=network.enter) as served:
-        yield served
+def registry(inner_registry: Served) -> Served:
+    return inner_registry
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.hosts import trap
 from tests.e2e.harness import SCALAR, run
-from tests.e2e.registries import Served, more, serve
+from tests.e2e.registries import Served, more
 
 from .framework import NOTHING, PROGRAMS, Start, frameworks_python, writing
-from .loopback import Loopback, loopback
+from .loopback import Loopback
 
 NAME = "team/ray"
 PAUSE = 2.0
@@ -31,17 +31,8 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[Loopback]:
-    frameworks_python()  # it skips where the environment is missing
-    with loopback() as network:
-        yield network
-
-
-@pytest.fixture(scope="module")
-def registry(network: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("registry")
-    with serve(folder, prepared=False, before=network.enter) as served:
-        yield served
+def registry(inner_registry: Served) -> Served:
+    return inner_registry
 
 
 @pytest.fixture(scope="module")
