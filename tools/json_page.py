@@ -40,13 +40,12 @@ from cachesvc_client.commands.inventory import ShownEntry, ShownName
 from cachesvc_client.commands.oci_mcv import ImportedImage
 from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
 from cachesvc_client.commands.provenance import ProvenanceRow
-from cachesvc_client.commands.stats import NameStarts
+from cachesvc_client.commands.stats import NameStarts, StartRecord
 from cachesvc_client.commands.transfer import PulledBundle, PushedRevision
 from cachesvc_client.commands.verify import Verification
 from cachesvc_client.hooks.lookup import Presence
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.usage import PartUsage
-from cachesvc_client.outcome.start_log import StartRecord
 from cachesvc_client.wire.admin import (
     AuditRecord,
     ColdForecast,

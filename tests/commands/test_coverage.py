@@ -97,10 +97,10 @@ def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:
 
 
 def test_a_withheld_head_says_who_withholds_it(command, bundle, admin) -> None:
-    command("push", bundle("team/withheld"))
-    (row,) = json.loads(admin("revisions", "list", "team/withheld", "--json"))["rows"]
+    command("push", bundle("team/withheld-here"))
+    (row,) = json.loads(admin("revisions", "list", "team/withheld-here", "--json"))["rows"]
     admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
-    status, out, err = command("coverage", "team/withheld")
+    status, out, err = command("coverage", "team/withheld-here")
     assert status == 9, err
     line = next(line for line in out.splitlines() if "bert/default is " in line)
     assert "quarantine: withheld by an operator (wrong numbers); sha256:" in line, out

@@ -17,6 +17,9 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "services cannot reach the store, the registry can": (
         "tests/registry/test_production.py::test_clients_get_packs_from_the_store_or_else_from_the_registry",
     ),
+    "the upstream of a mirror is gone": (
+        "tests/registry/test_mirror.py::test_a_mirror_that_starts_without_its_registry_goes_on_with_what_it_has",
+    ),
     "Redis is down, or hangs": (
         "tests/registry/test_outages.py::test_without_redis_answers_are_slower_and_never_wrong",
         "tests/hot/test_redis.py::test_a_hanging_redis_costs_one_timeout_only",

@@ -21,6 +21,9 @@ VALUES = ("embedded", "production", "everything")
 BY_THE_CHART = {
     *("data", "host", "port", "database", "redis", "first_token", "online_key", "gc_seconds"),
     "oidc_client_secret",
+    # The chart installs no mirror, which is one process with its index in a folder.
+    *("upstream_url", "upstream_root", "upstream_token", "upstream_token_file", "upstream_seconds"),
+    "upstream_offline_seconds",
     *("bucket", "bucket_prefix", "bucket_endpoint", "bucket_public_endpoint", "tls_certificate", "tls_key"),
 }
 """Settings that other values, the image or the chart itself decide."""

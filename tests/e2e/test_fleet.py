@@ -28,7 +28,7 @@ from tests.services.redis import redis_server
 from tests.services.relay import relay
 
 from .harness import PROGRAMS, environment
-from .registries import Served, prepare, serve
+from .registries import Served, prepare, serve, wait_for
 
 CLAIM_SECONDS = 3
 MODE = {"CACHESVC_MODE": "readwrite", "CACHESVC_REPORT": "0"}
@@ -258,7 +258,8 @@ def test_services_go_on_waiting_through_an_outage_of_seconds(served: Served, tmp
         first, second = fleet.start(2)
         assert first.does("compile")["holds"]
         second.say("compile")
-        time.sleep(1)
+        wait_for(lambda: sum(b" /v1/claims " in line for line in between.requests) >= 2)
+        time.sleep(0.5)
         between.close()
         time.sleep(2)
         between.open()

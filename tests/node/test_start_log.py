@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.commands.stats import sum_starts
+from cachesvc_client.commands.stats import read_starts, sum_starts
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.outcome.judge import Report, State
-from cachesvc_client.outcome.start_log import StartLog, read_starts
+from cachesvc_client.outcome.start_log import StartLog
 
 
 def report(state: State, **more: object) -> Report:

@@ -17,7 +17,7 @@ class Relay:
     one of loopback, or ``port`` of ``host``.
 
     ``hold``: a request that contains these bytes is not passed on, and ``holds`` is set; its client waits
-    until it ends the connection itself. ``sent``: the number of bytes that went to clients. At ``limit``
+    until it ends the connection itself. ``requests``: their first lines. ``sent``: the number of bytes that went to clients. At ``limit``
     bytes the relay calls ``at_limit`` and sends nothing more before it returns: it acts in the middle of an
     answer."""
 
@@ -25,6 +25,7 @@ class Relay:
         self.target = target
         self.hold = b""
         self.holds = threading.Event()
+        self.requests: list[bytes] = []
         self.sent = 0
         self.limit: int | None = None
         self.at_limit: Callable[[], None] = lambda: None
@@ -85,6 +86,7 @@ class Relay:
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while chunk := client.recv(CHUNK):
+                self.requests.append(chunk.partition(b"\r\n")[0])
                 if self.hold and self.hold in chunk:
                     self.holds.set()
                     client.recv(1)

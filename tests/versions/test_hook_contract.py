@@ -24,6 +24,8 @@ def look(module, path):
     for parent in parents:
         owner = getattr(owner, parent, None)
     found = vars(owner).get(last, getattr(type(owner), last, None)) if owner is not None else None
+    if found is not None and found is getattr(object, last, None):  # ``__getstate__``, Python 3.11
+        return None
     if found is None and last not in getattr(type(owner), "__dict__", {}):
         return None
     found = getattr(found, "__func__", found)

@@ -30,7 +30,7 @@ def add_node(commands: Any) -> None:
         epilog=examples(
             "%(prog)s team/bert --store /var/cache/cachesvc",
             '%(prog)s "team/*:prod" --only "gpu=NVIDIA H100*" --max-size 40GiB',
-            '%(prog)s "team/*:prod" --peers 10.4.0.17:8752 --peer-networks 10.4.0.0/16',
+            '%(prog)s "team/*" --peers 10.0.0.7:8752 --peer-networks 10.0.0.0/8',
         ),
     )
     node.add_argument("patterns", nargs="+", metavar="PATTERN", help="namespace/name[:tag], with * and ?")

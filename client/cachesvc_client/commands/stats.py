@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..outcome.start_log import StartRecord
+from ..node.store import NodeStore, default_root
+from ..wire import codec
 from ..wire.durations import duration_text
 from ..wire.errors import printable
+from ..wire.reports import STATES
 from ..wire.text import count_text
 from .listing import Columns, Moment, print_listing
 from .tables import bytes_text
 
+_MAX_BYTES = 4000
+"""Bytes of one record, at most."""
 NOT_COUNTED = "a start that neither compiled nor used anything is not counted"
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """Holds what one start came to. ``at``: when its record began, in seconds of UTC. ``names``: those that
+    were asked for. ``program``: file name of the program. ``state``: as in `outcome.judge.Report`. ``why``:
+    the most important reason of a start that was no hit. ``saved``: ``None`` where it was not measured."""
+
+    at: int
+    names: str
+    program: str
+    state: str
+    why: str = ""
+    compilations: int = 0
+    tuning_runs: int = 0
+    compile_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    moved: int = 0
+    saved: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise ValueError(f"state: {self.state[:40]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +80,16 @@ _COLUMNS: Columns = {
 }
 
 
+def read_starts(root: Path) -> Iterator[StartRecord]:
+    """Yield the records of a node store, the oldest first; none if the store is absent. A record that cannot
+    be read is left out: the store may be older or newer than this program."""
+    if not root.is_dir():
+        return
+    for data in NodeStore(root).starts(_MAX_BYTES):
+        with suppress(ValueError):
+            yield codec.build(StartRecord, codec.parse_json(data, limit=_MAX_BYTES, what="a start"))
+
+
 def sum_starts(records: Iterable[StartRecord]) -> list[NameStarts]:
     """Return the sums of each group of names, the last used first."""
     groups: dict[str, list[StartRecord]] = {}
@@ -82,8 +121,6 @@ def _sum(names: str, records: list[StartRecord]) -> NameStarts:
 def show(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ..config import Config
-    from ..node.store import default_root
-    from ..outcome.start_log import read_starts
     from .arguments import print_json
 
     root = Config.read().store or default_root()
