@@ -253,7 +253,8 @@ def test_services_do_not_wait_for_a_registry_that_ends_meanwhile(tmp_path: Path)
 
 
 def test_services_go_on_waiting_through_an_outage_of_seconds(served: Served, tmp_path: Path) -> None:
-    """A registry that is started again has the claims of before; without this the whole fleet compiled."""
+    """A registry that is started again has the claims of before; without this the whole fleet compiled.
+    The outage is as long as three tries take: the breaker of other calls is open then."""
     with relay(served.address) as between, Fleet(replace(served, url=between.url), tmp_path) as fleet:
         first, second = fleet.start(2)
         assert first.does("compile")["holds"]
@@ -261,7 +262,7 @@ def test_services_go_on_waiting_through_an_outage_of_seconds(served: Served, tmp
         wait_for(lambda: sum(b" /v1/claims " in line for line in between.requests) >= 2)
         time.sleep(0.5)
         between.close()
-        time.sleep(2)
+        time.sleep(3)
         between.open()
         published = first.does("publish")
         answer = second.answer()

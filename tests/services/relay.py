@@ -17,9 +17,9 @@ class Relay:
     one of loopback, or ``port`` of ``host``.
 
     ``hold``: a request that contains these bytes is not passed on, and ``holds`` is set; its client waits
-    until it ends the connection itself. ``requests``: their first lines. ``sent``: the number of bytes that went to clients. At ``limit``
-    bytes the relay calls ``at_limit`` and sends nothing more before it returns: it acts in the middle of an
-    answer."""
+    until it ends the connection itself. ``requests``: the first lines of requests. ``sent``: the number of
+    bytes that went to clients. At ``limit`` bytes the relay calls ``at_limit`` and sends nothing more before
+    it returns: it acts in the middle of an answer."""
 
     def __init__(self, target: str = "", host: str = "127.0.0.1", port: int = 0) -> None:
         self.target = target

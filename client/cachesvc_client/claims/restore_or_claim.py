@@ -111,8 +111,15 @@ class ClaimedRestore:
         """Acquires the claim of a name, or waits for its holder; logs the outcome."""
         config = self.config
         timeout = MAX_WAIT_SECONDS + ANSWER_SECONDS
+        # Three failures in a row would end the wait otherwise: the breaker is open for longer than an outage
+        # may last (`OUTAGE_SECONDS`).
         remote = Remote(
-            config.url or "", config.token, timeout=timeout, retries=0, allow_links=config.allow_links
+            config.url or "",
+            config.token,
+            timeout=timeout,
+            retries=0,
+            allow_links=config.allow_links,
+            paced=True,
         )
         name = request.name
         subject = ClaimSubject(

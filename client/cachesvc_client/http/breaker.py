@@ -17,10 +17,11 @@ BREAKER_SECONDS = 10.0
 
 
 class Breaker:
-    """Makes calls fail at once for ``BREAKER_SECONDS`` after ``BREAKER_FAILURES`` failures in a row; then it
-    lets one call through, whose result decides. Thread-safe."""
+    """Makes calls fail at once for ``BREAKER_SECONDS`` after ``failures`` failures in a row; then it lets one
+    call through, whose result decides. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: float = BREAKER_FAILURES) -> None:
+        self._most = failures
         self._lock = threading.Lock()
         self._failures = 0
         self._until = 0.0
@@ -28,7 +29,7 @@ class Breaker:
     @property
     def open(self) -> bool:
         """Returns whether calls fail at once now."""
-        return self._failures >= BREAKER_FAILURES and time.monotonic() < self._until
+        return self._failures >= self._most and time.monotonic() < self._until
 
     def record_answer(self) -> None:
         """Records that the other side answers, whatever the answer is."""
@@ -45,7 +46,7 @@ class Breaker:
                 raise Unavailable(
                     f"{origin}: failed {self._failures} times in a row; next try in {left:.0f} s"
                 )
-            if self._failures >= BREAKER_FAILURES:  # this one is the trial; the others still fail at once
+            if self._failures >= self._most:  # this one is the trial; the others still fail at once
                 self._until = time.monotonic() + BREAKER_SECONDS
         try:
             yield

@@ -3,6 +3,7 @@ answered."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import random
@@ -16,7 +17,7 @@ from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_wire
 from ..wire.protocol import API_HEADER, API_VERSION
-from .breaker import Breaker
+from .breaker import BREAKER_FAILURES, Breaker
 from .connection import Body, Pool
 from .links import LinkPolicy
 from .origin import Network, Origin, split_url, without_secrets
@@ -56,6 +57,7 @@ class Exchange:
         connect_timeout: float,
         retries: int,
         allow_links: Sequence[Network] = (),
+        paced: bool = False,
     ) -> None:
         self.url = url.rstrip("/")
         self.origin, self._prefix = split_url(self.url, "the registry's URL")
@@ -63,6 +65,7 @@ class Exchange:
         self.timeout = timeout
         self.retries = retries
         self._connect_timeout = connect_timeout
+        self._breaker_failures = math.inf if paced else BREAKER_FAILURES
         self.links = LinkPolicy(self.origin, allow_links)
         self._pid = 0
         self._reset_after_fork()
@@ -94,7 +97,7 @@ class Exchange:
     def breaker(self, origin: Origin) -> Breaker:
         """Returns the breaker that counts the failures of this origin."""
         self._reset_after_fork()
-        return self._breakers.setdefault(origin, Breaker())
+        return self._breakers.setdefault(origin, Breaker(self._breaker_failures))
 
     @property
     def identity(self) -> Digest:

@@ -67,7 +67,8 @@ class Remote:
     ``timeout``: seconds in all for one call, retries included, unless the call has a ``deadline`` (a value of
     ``time.monotonic()``). A transfer of packs has no such limit: it fails when no byte moved for ``timeout``
     seconds. The system looks up host names, and nothing can interrupt it. ``downloads``: see `Downloads`.
-    ``allow_links``: networks to which links may lead in any case, see `http.links`.
+    ``allow_links``: networks to which links may lead in any case, see `http.links`. ``paced``: the caller
+    pauses between its calls by itself, so that they go on, however many have failed.
 
     Raises ``InvalidRequest`` for a malformed URL and for a token that would go over plain HTTP to another
     machine.
@@ -82,6 +83,7 @@ class Remote:
         connect_timeout: float = 3.0,
         retries: int = RETRIES,
         allow_links: Sequence[Network] = (),
+        paced: bool = False,
     ) -> None:
         self._exchange = Exchange(
             url,
@@ -90,6 +92,7 @@ class Remote:
             connect_timeout=connect_timeout,
             retries=retries,
             allow_links=allow_links,
+            paced=paced,
         )
         self.downloads = Downloads(self._exchange)
 
