@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+from dataclasses import dataclass
 
 from cachesvc_client.wire.compare import Difference, revoked_difference, withdrawn_difference
 from cachesvc_client.wire.digest import Digest
@@ -13,33 +13,25 @@ CACHED_REQUIREMENTS = 64
 """Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""
 
 
-class OfferFacts(Protocol):
-    """Declares what decides whether a revision is offered.
+@dataclass(frozen=True, slots=True)
+class OfferFacts:
+    """Holds what decides whether a revision is offered.
 
     ``lane``: empty or ``None`` for the trunk. ``quarantined``: since when an operator withholds it.
-    ``signer_removed``: the namespace accepts the signer's key no more. ``revoked_why``: the reason for which
-    the key was revoked there, perhaps an empty one; ``None`` if it was not. ``require``: what the namespace
-    requires of builders.
+    ``require``: what the namespace requires of builders. ``signer_removed``: the namespace accepts the
+    signer's key no more. ``revoked_why``: the reason for which the key was revoked there, perhaps an empty
+    one; ``None`` if it was not.
     """
 
-    @property
-    def revision(self) -> Digest: ...
-    @property
-    def lane(self) -> str | None: ...
-    @property
-    def quarantined(self) -> int | None: ...
-    @property
-    def quarantine_why(self) -> str | None: ...
-    @property
-    def builder(self) -> str | None: ...
-    @property
-    def source_ref(self) -> str | None: ...
-    @property
-    def require(self) -> str | None: ...
-    @property
-    def signer_removed(self) -> bool: ...
-    @property
-    def revoked_why(self) -> str | None: ...
+    revision: Digest
+    lane: str | None
+    quarantined: int | None
+    quarantine_why: str | None
+    builder: str | None
+    source_ref: str | None
+    require: str | None
+    signer_removed: bool
+    revoked_why: str | None
 
 
 def withheld(row: OfferFacts) -> Difference | None:

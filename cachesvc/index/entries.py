@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
 from cachesvc.domain.difference import facets
+from cachesvc.domain.offers import OfferFacts
 from cachesvc.domain.retention import RevisionAge
 from cachesvc.domain.revisions import Head
 from cachesvc_client.wire.digest import Digest
@@ -48,23 +49,14 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class PackPlace:
-    """Where a revision's bytes are, to which namespace and lane they belong, and what decides whether it is
-    offered (`domain.offers.OfferFacts`)."""
+class PackPlace(OfferFacts):
+    """Where a revision's bytes are, and what decides whether it is offered."""
 
-    revision: Digest
-    namespace: Namespace
     lane: Lane | None
+    namespace: Namespace
     key: str
     digest: Digest
     size: int
-    quarantined: int | None
-    quarantine_why: str | None
-    builder: str | None
-    source_ref: str | None
-    require: str | None
-    signer_removed: bool
-    revoked_why: str | None
 
 
 class Entries:
@@ -83,10 +75,9 @@ class Entries:
         row: Any = self._session.connection().execute(_PLACE, {"revision": revision}).first()
         if row is None:
             return None
-        namespace, lane, key, pack, *facts = row
-        return PackPlace(
-            revision, Namespace(namespace), Lane(lane) if lane else None, key, Digest(pack), *facts
-        )
+        lane, *facts, namespace, key, pack, size = row
+        own_lane = Lane(lane) if lane else None
+        return PackPlace(revision, own_lane, *facts, Namespace(namespace), key, Digest(pack), size)
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
@@ -500,15 +491,15 @@ OFFER_FACTS: tuple[Any, ...] = (
     signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
     revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
 )
-"""Selects what decides whether a revision is offered, in the order of `PackPlace`."""
+"""Selects the fields of `OfferFacts` behind ``lane``, in their order."""
 _PLACE = (
     sa.select(
-        col(EntryRow.namespace),
         col(EntryRow.lane),
-        *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
         *OFFER_FACTS,
+        col(EntryRow.namespace),
+        *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
     )
     .join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
     .where(col(RevisionRow.revision) == sa.bindparam("revision"))
 )
-"""Selects the fields of a `PackPlace` in their order, without the first."""
+"""Selects the fields of a `PackPlace` behind ``revision``, in their order."""

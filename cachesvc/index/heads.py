@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlmodel import col
 
+from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
@@ -34,27 +35,23 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(OfferFacts):
     """The head of an entry.
 
     ``envelope``: its exact bytes, ``envelope_bytes`` of them, if they were read with the head; else
-    ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``lane``: empty
-    for the trunk. ``withheld``: the revision is quarantined in some environment. ``signer_removed``: the
-    namespace accepts the signer's key no more. ``revoked_why``: the reason for which the key was revoked
-    there, perhaps an empty one; ``None`` if it was not. ``require``: what the namespace requires of builders.
+    ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``withheld``: the
+    revision is quarantined in some environment.
 
     The values were checked when they were written. To check them again for each resolve took longer than to
     read them.
     """
 
     entry: Digest
-    lane: str
     tag: Tag
     target: Target
     partition: Digest
     workload: Digest
     model: Digest | None
-    revision: Digest
     published: int
     pack: Digest
     pack_size: int
@@ -63,15 +60,8 @@ class Candidate:
     fingerprint: str
     scopes: str
     last_used: int | None
-    quarantined: int | None
-    quarantine_why: str | None
-    builder: str | None
-    source_ref: str | None
-    require: str | None
     envelope_bytes: int
     withheld: bool
-    signer_removed: bool
-    revoked_why: str | None
     envelope: bytes | None = None
 
 
@@ -182,17 +172,18 @@ def _heads(*more: Any) -> sa.Select[Any]:
     )
     return (
         sa.select(
-            *(entries[name] for name in ("entry", "lane", "tag", "target", "partition", "workload", "model")),
-            *(entries[name] for name in ("head", "published")),
-            *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires")),
-            *(sa.cast(revisions[name], sa.Text) for name in ("fingerprint", "scopes")),
-            *(revisions[name] for name in ("last_used", "quarantined", "quarantine_why")),
-            *(revisions[name] for name in ("builder", "source_ref")),
+            *(entries[name] for name in ("head", "lane")),
+            *(revisions[name] for name in ("quarantined", "quarantine_why", "builder", "source_ref")),
             require.label("require"),
-            _ENVELOPE_BYTES,
-            withheld.label("withheld"),
             signer_removed(revisions.signer, entries.namespace).label("signer_removed"),
             revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
+            *(entries[name] for name in ("entry", "tag", "target", "partition", "workload", "model")),
+            entries.published,
+            *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires")),
+            *(sa.cast(revisions[name], sa.Text) for name in ("fingerprint", "scopes")),
+            revisions.last_used,
+            _ENVELOPE_BYTES,
+            withheld.label("withheld"),
             *more,
         )
         .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
+from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 
 from .entries import OFFER_FACTS
@@ -34,21 +35,12 @@ ABSENT = "absent/"
 
 
 @dataclass(frozen=True, slots=True)
-class ListedHead:
-    """A head as mirrors see it, with what decides whether it is offered (`domain.offers.OfferFacts`)."""
+class ListedHead(OfferFacts):
+    """A head as mirrors see it, with what decides whether it is offered."""
 
     entry: Digest
-    revision: Digest
     sequence: int
     published: int
-    lane: str
-    quarantined: int | None
-    quarantine_why: str | None
-    builder: str | None
-    source_ref: str | None
-    require: str | None
-    signer_removed: bool
-    revoked_why: str | None
 
 
 class MirroredHead(NamedTuple):
@@ -220,12 +212,10 @@ def _number(value: Any) -> Any:
 
 _LISTED: Any = (
     sa.select(
-        col(EntryRow.entry),
         col(EntryRow.head),
-        col(EntryRow.head_sequence),
-        col(EntryRow.published),
         col(EntryRow.lane),
         *OFFER_FACTS,
+        *map(col, (EntryRow.entry, EntryRow.head_sequence, EntryRow.published)),
     )
     .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
     .order_by(col(EntryRow.entry))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.domain.offers import withheld
 from cachesvc.index.mirrors import ListedHead
+from cachesvc_client.wire.admin import MAX_WHY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.mirrors import MAX_HEADS, HeadRow, HeadsPage
 
 from .context import Registry
-
-MAX_WHY = 300
-"""Characters of the reason for which a head is withheld, at most."""
 
 
 def list_heads(registry: Registry, by: Token, after: Digest | None, mark: str | None) -> HeadsPage:

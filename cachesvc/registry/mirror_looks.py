@@ -20,6 +20,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.upstream.upstream import is_silence
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.trust_root.policy import SignerPolicy
+from cachesvc_client.wire.admin import MAX_WHY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -36,7 +37,6 @@ from cachesvc_client.wire.protocol import SignerRecord
 from .acceptance import check_bounds
 from .answers import forget_answers
 from .context import Registry
-from .heads_listing import MAX_WHY
 from .mirror import Mirror
 from .mirror_trust import refresh_trust
 

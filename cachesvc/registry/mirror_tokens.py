@@ -99,11 +99,12 @@ def _last_answer(
     """Returns what the upstream said last, if that was not too long ago."""
     if before is None or before[1] + mirror.offline_seconds <= registry.now:
         raise Unavailable(f"the token cannot be checked: {error.message}", error.hint)
-    return parse_token(json.loads(before[0]))
+    return parse_token(before[0])
 
 
-def parse_token(fields: dict[str, object]) -> Token:
+def parse_token(text: bytes | str) -> Token:
     """Returns the token that ``codec.canonical`` has written."""
+    fields = json.loads(text)
     lane = Lane(str(fields.pop("lane"))) if "lane" in fields else None
     builder = codec.build(BuilderIdentity, fields.pop("builder")) if "builder" in fields else None
     role = Role(int(str(fields.pop("role"))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import secrets
 from collections.abc import Iterable
@@ -50,7 +49,7 @@ def authenticate(registry: Registry, secret: str, *, use_cache: bool = True) -> 
     """
     secret_hash = _hash(secret)
     cached = registry.memory.get(_memory_key(secret_hash)) if use_cache else None
-    token = _decode(cached) if cached is not None else _look_up(registry, secret, secret_hash)
+    token = parse_token(cached) if cached is not None else _look_up(registry, secret, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
     alive(token, registry.clock())
@@ -62,7 +61,7 @@ def cached_token(registry: Registry, secret: str) -> Token | None:
     cached = registry.memory.peek(_memory_key(_hash(secret)))
     if not cached:
         return None
-    token = _decode(cached)
+    token = parse_token(cached)
     alive(token, registry.clock())
     return token
 
@@ -278,7 +277,3 @@ def _record_use(registry: Registry, token: Token) -> None:
     # An index that takes no writes now costs the time of this use, not the request.
     with suppress(CacheSvcError), registry.index.write_once() as unit:
         unit.tokens.use(token.token, registry.now)
-
-
-def _decode(cached: bytes) -> Token:
-    return parse_token(json.loads(cached))

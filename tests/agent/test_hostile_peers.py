@@ -115,7 +115,7 @@ def test_a_slow_peer_holds_an_agent_up_for_a_bounded_time(
         node.keeper.round()
         check_pack(node, pack)
         assert len(peer.requests) == 1
-        assert node.peers._left.now()
+        assert node.peers._avoided.now()
 
 
 def test_peers_that_are_always_busy_hold_an_agent_up_until_its_patience_ends(

@@ -110,7 +110,7 @@ def test_who_waited_in_vain_leaves_peers_alone_for_a_while(
     with peer_node(network, tmp_path / "a", peer_port(), "vain/*") as node:
         node.keeper.round()
         assert node.packs() == {pack.pack}
-        assert node.peers._left.all_until > time.monotonic() + peers_module.ALONE_SECONDS - 60
+        assert node.peers._avoided.all_until > time.monotonic() + peers_module.AVOIDED_SECONDS - 60
 
 
 def test_a_pack_of_an_earlier_run_is_offered_only_if_it_is_whole(network: Publisher, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc.domain.offers import withheld
+from cachesvc.domain.offers import OfferFacts, withheld
 from cachesvc_client.bundle.check import Policy, Verified
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
 from cachesvc_client.commands.acceptance import Acceptance
@@ -22,7 +22,7 @@ from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
-from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace
+from cachesvc_client.wire.names import LATEST, Name, Namespace
 from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
 from cachesvc_client.wire.text import count_text
 
@@ -63,21 +63,6 @@ _COLUMNS: Columns = {
 
 
 @dataclass(frozen=True, slots=True)
-class _OfferFacts:
-    """What decides whether the registry offers a revision: see `domain.offers`."""
-
-    revision: Digest
-    lane: Lane | None
-    quarantined: int | None
-    quarantine_why: str
-    builder: str | None
-    source_ref: str | None
-    require: str | None
-    signer_removed: bool
-    revoked_why: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Offer:
     """Says which revisions of a namespace services would accept.
 
@@ -101,7 +86,7 @@ class _Offer:
 
     def refusal(self, row: RevisionRecord, verified: Verified) -> str:
         """Return why services do not get a revision, or would refuse it; nothing if they accept it."""
-        facts = _OfferFacts(
+        facts = OfferFacts(
             revision=row.revision,
             lane=row.lane,
             quarantined=row.quarantined,

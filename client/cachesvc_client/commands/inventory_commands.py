@@ -33,12 +33,7 @@ def add_ls(commands: Any) -> None:
         help="list names with their tags; of one name, its entries",
         epilog=examples("%(prog)s", "%(prog)s team", "%(prog)s 'team/be*'", "%(prog)s team/bert"),
     )
-    ls.add_argument(
-        "where",
-        nargs="?",
-        metavar="NAME",
-        help="a namespace, namespace/name[:tag], a part of a name, or a pattern; without: all",
-    )
+    _add_where(ls)
     _add_form(ls)
     ls.set_defaults(command=_ls)
 
@@ -53,7 +48,8 @@ def _ls(arguments: argparse.Namespace) -> int:
     where, form = arguments.where, _form(arguments)
     with registry_of(Config.read()) as registry:
         names = [] if ":" in (where or "") else names_in(registry, where)
-        if where and [f"{row.namespace}/{row.name}" for row in names] in ([], [where]):
+        found = [f"{row.namespace}/{row.name}" for row in names]
+        if where and (not found or found == [where]):  # no name, such as one with a tag; or exactly this one
             print_listing("ls entries", entries_in(registry, where), ENTRY_COLUMNS, form)
         else:
             print_listing("ls", names, NAME_COLUMNS, form)
@@ -67,12 +63,7 @@ def add_search(commands: Any) -> None:
         help="find entries by name, model, device, torch, inputs or target, the newest first",
         epilog=examples("%(prog)s bert --gpu H200 --torch 2.11", "%(prog)s --dtype bfloat16 --shape 8x128"),
     )
-    search.add_argument(
-        "where",
-        nargs="?",
-        metavar="NAME",
-        help="a namespace, namespace/name[:tag], a part of a name, or a pattern; without: all",
-    )
+    _add_where(search)
     for option, (metavar, about) in _FILTERS.items():
         names = (option, "--device") if option == "--gpu" else (option,)
         search.add_argument(*names, metavar=metavar, help=about)
@@ -131,6 +122,16 @@ def _limit_argument(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a number of rows, 1 or more")
     return int(text)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says which names."""
+    parser.add_argument(
+        "where",
+        nargs="?",
+        metavar="NAME",
+        help="a namespace, namespace/name[:tag], a part of a name, or a pattern; without: all",
+    )
 
 
 def _add_form(parser: argparse.ArgumentParser) -> None:

@@ -139,10 +139,7 @@ def show(arguments: argparse.Namespace) -> int:
     print(f"{count_text(len(records), 'start')} on this machine {period}")
     print_listing("stats", rows, _COLUMNS, whole="--json has all")
     if compiled is not None:
-        when = f"{compiled.names} ({compiled.program}), {Moment(compiled.at)}"
-        print(
-            printable(
-                f"the last that compiled: {when}: {compiled.state}: {compiled.why or 'no reason known'}"
-            )
-        )
+        start = f"{compiled.names} ({compiled.program}), {Moment(compiled.at)}"
+        why = compiled.why or "no reason known"
+        print(printable(f"the last that compiled: {start}: {compiled.state}: {why}"))
     return 0

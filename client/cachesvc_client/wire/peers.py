@@ -1,7 +1,7 @@
 """Defines on the wire how agents of nodes find packs at each other: what an agent can give, what it wants.
 
 Nothing here gives a right. A registry passes on what agents say, to those who may read the namespace; an
-agent checks each byte that it gets, and each address before it connects (`agent.peer_download`).
+agent checks each byte that it gets, and each address before it connects (`agent.peers.download`).
 """
 
 from __future__ import annotations

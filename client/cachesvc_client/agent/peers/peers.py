@@ -33,8 +33,8 @@ from .shelf import Shelf
 _log = logging.getLogger("cachesvc")
 ASK_SECONDS = 1.0
 """Seconds between two questions where nothing can be had yet, on average."""
-ALONE_SECONDS = 600.0
-"""Seconds for which a useless peer is left alone, and all of them where waiting for them was in vain."""
+AVOIDED_SECONDS = 600.0
+"""Seconds for which a useless peer is not asked, and none is where waiting for them was in vain."""
 RENEW_SECONDS = 120.0
 """Age of an offer from which it is made again: a registry passes it on for 300 seconds."""
 _VERIFY_BYTES = 1 << 30
@@ -48,28 +48,31 @@ whether nothing more is to be done for the pack."""
 
 
 @dataclass(slots=True)
-class _Left:
-    """Remembers until when whom is left alone, in seconds of ``time.monotonic``: offers of one peer, what is
-    at one address, or everybody."""
+class _Avoided:
+    """Holds the peers that are not asked, each with the time until which, in seconds of ``time.monotonic``.
+
+    ``peers``: by the id of a peer. ``addresses``: every peer that is offered at an address. ``all_until``:
+    no peer is asked before.
+    """
 
     peers: dict[str, float] = field(default_factory=dict)
     addresses: dict[str, float] = field(default_factory=dict)
     all_until: float = 0.0
 
     def add(self, source: PeerSource, *, address: bool) -> None:
-        """Leaves a peer alone, and with ``address`` every peer that is offered at its address."""
-        until = time.monotonic() + ALONE_SECONDS
+        """Avoids a peer for a while, and with ``address`` every peer that is offered at its address."""
+        until = time.monotonic() + AVOIDED_SECONDS
         self.peers[source.peer] = until
         if address:
             self.addresses[source.address] = until
 
     def has(self, source: PeerSource) -> bool:
-        """Returns whether a peer is left alone now."""
+        """Returns whether a peer is avoided now."""
         until = max(self.peers.get(source.peer, 0.0), self.addresses.get(source.address, 0.0))
         return until > time.monotonic()
 
     def now(self) -> list[str]:
-        """Returns the peers that are left alone now; the newest are the last."""
+        """Returns the peers that are avoided now; the newest are the last."""
         now = time.monotonic()
         self.peers = {peer: until for peer, until in self.peers.items() if until > now}
         self.addresses = {where: until for where, until in self.addresses.items() if until > now}
@@ -86,12 +89,12 @@ class Peers:
         self.shelf = Shelf(store)
         self._options, self._measures = options, measures
         self._agent = secrets.token_hex(16)
-        self._left = _Left()
+        self._avoided = _Avoided()
         self._offered: dict[Digest, float] = {}
         """Packs that the registry was told of, and when, in seconds of ``time.monotonic``."""
         self._withdrawn: dict[Digest, Namespace] = {}
-        self._namespaces: dict[str, Namespace] = {}
-        """The namespaces of the packs, by the digits of their digest."""
+        self._namespaces: dict[Digest, Namespace] = {}
+        """The namespaces of the packs that are given."""
 
     def arrivals(
         self, remote: Remote, missing: Sequence[MissingPack], download: Download
@@ -104,7 +107,7 @@ class Peers:
         pending = {one.pack: one for one in missing}
         patience = Patience.of([one.size for one in missing])
         while pending:
-            if time.monotonic() < self._left.all_until:
+            if time.monotonic() < self._avoided.all_until:
                 patience.end()
             some = random.sample(list(pending.values()), min(len(pending), MAX_WANTS))
             answers = self._ask(remote, some, patience)
@@ -118,14 +121,14 @@ class Peers:
             elif pending and not patience.is_over():
                 self._measures.step()
                 time.sleep(ASK_SECONDS * random.uniform(0.5, 1.5))
-        if patience.is_over() and missing and time.monotonic() > self._left.all_until:
+        if patience.is_over() and missing and time.monotonic() > self._avoided.all_until:
             _log.warning("peers: waiting for them was in vain; the registry is asked for the next 10 minutes")
-            self._left.all_until = time.monotonic() + ALONE_SECONDS
+            self._avoided.all_until = time.monotonic() + AVOIDED_SECONDS
 
     def offer(self, remote: Remote, held: Iterable[MissingPack]) -> None:
         """Offers the packs that are held for as long as the registry passes that on. Packs of an earlier run
         are read and checked before, some in each round. Never raises for a registry that does not answer."""
-        if time.monotonic() < self._left.all_until:
+        if time.monotonic() < self._avoided.all_until:
             return
         left, now = _VERIFY_BYTES, time.monotonic()
         due: dict[Namespace, list[Digest]] = {where: [] for where in self._withdrawn.values()}
@@ -146,14 +149,14 @@ class Peers:
         """Stops to give a pack, which is named by the digits of its digest."""
         self.shelf.remove(name)
         pack = Digest(f"sha256:{name}")
-        namespace = self._namespaces.pop(name, None)
+        namespace = self._namespaces.pop(pack, None)
         if self._offered.pop(pack, None) is not None and namespace is not None:
             self._withdrawn[pack] = namespace
 
     def received(self, one: MissingPack) -> None:
         """Gives a pack to others from now on, which this process has verified."""
         self.shelf.put(one.pack, one.size)
-        self._namespaces[one.pack.hex] = one.namespace
+        self._namespaces[one.pack] = one.namespace
 
     def _ask(
         self, remote: Remote, some: Sequence[MissingPack], patience: Patience
@@ -163,10 +166,10 @@ class Peers:
         answers: dict[Digest, PackSources] = {}
         if patience.is_over():
             return answers
-        fresh = [one for one in self._namespaces if Digest(f"sha256:{one}") not in self._offered]
+        fresh = [pack for pack in self._namespaces if pack not in self._offered]
         asked = {one.namespace for one in some if one.divisible}
-        for namespace in asked | {self._namespaces[name] for name in fresh}:
-            offers = [Digest(f"sha256:{name}") for name in fresh if self._namespaces[name] == namespace]
+        for namespace in asked | {self._namespaces[pack] for pack in fresh}:
+            offers = [pack for pack in fresh if self._namespaces[pack] == namespace]
             wants = [one for one in some if one.namespace == namespace and one.divisible]
             rows = self._exchange(remote, namespace, offers[:MAX_OFFERS], wants)
             if rows is None:
@@ -184,8 +187,8 @@ class Peers:
         offers: Sequence[Digest],
         wants: Sequence[MissingPack],
     ) -> tuple[PackSources, ...] | None:
-        """Sends one question; ``None`` if there was no answer. Leaves all peers alone for a while if the
-        registry does not help with them."""
+        """Sends one question; ``None`` if there was no answer. Avoids all peers for a while if the
+        registry does not help to find them."""
         gone = [pack for pack, where in self._withdrawn.items() if where == namespace][:MAX_OFFERS]
         request = PeersRequest(
             namespace,
@@ -194,7 +197,7 @@ class Peers:
             tuple(PackOffer(pack, self.shelf.capability(pack)) for pack in offers if self.shelf.has(pack)),
             tuple(PackWant(one.pack, one.size) for one in wants),
             tuple(gone),
-            tuple(self._left.now()[-MAX_FAILED:]),
+            tuple(self._avoided.now()[-MAX_FAILED:]),
         )
         try:
             answer = remote.peers(request)
@@ -202,7 +205,7 @@ class Peers:
             if not error.retry:
                 hint = "turn on its setting peers" if isinstance(error, NotFound) else str(error)
                 _log.warning("peers: the registry does not help to find them: %s", hint)
-                self._left.all_until = time.monotonic() + ALONE_SECONDS
+                self._avoided.all_until = time.monotonic() + AVOIDED_SECONDS
             return None
         for pack in gone:
             del self._withdrawn[pack]
@@ -228,8 +231,8 @@ class Peers:
     def _may_try(self, source: PeerSource) -> bool:
         """Returns whether a peer is worth a try. The registry is told of one that is not: otherwise it would
         name that peer again."""
-        if self._left.has(source) or source.address == self._options.address:
-            self._left.add(source, address=False)
+        if self._avoided.has(source) or source.address == self._options.address:
+            self._avoided.add(source, address=False)
             return False
         if not self._options.permits(source.address):
             _log.warning("peers: %s is in none of the networks of peers, and is not asked", source.address)
@@ -257,5 +260,5 @@ class Peers:
                 self._fail(source, error.reason, address=error.reason != "refused")
 
     def _fail(self, source: PeerSource, reason: str, *, address: bool) -> None:
-        self._left.add(source, address=address)
+        self._avoided.add(source, address=address)
         self._measures.add("peer_failures_total", label=reason)
