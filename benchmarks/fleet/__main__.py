@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ TORCH = (("wait", False), ("wait", True), ("eager", False), ("eager", True))
 """Policies of the processes with torch, and whether the holder is killed."""
 QUICK = ("cold rollout", "holder killed", "warm rollout")
 """Scenarios of a quick look."""
+SIMULATED = ("cold rollout", "warm rollout")
+"""Scenarios that `simulation` predicts."""
 
 
 def main() -> int:
@@ -47,11 +50,6 @@ def main() -> int:
         "torch": [],
         "columns": {},
     }
-    if options.quick:
-        size = Size(options.clients, processes=2, compile_seconds=2.0, deadline=30.0, pack_bytes=64 << 10)
-    else:
-        size = Size(options.clients)
-    names = options.scenarios or (QUICK if options.quick else [one.name for one in SCENARIOS])
     try:
         with interruptible():
             for policy, kill_holder in TORCH if options.torch else ():
@@ -63,7 +61,7 @@ def main() -> int:
             for name in options.columns:
                 rows = report["columns"][name] = []
                 with column(name) as where:
-                    for scenario in [one for one in SCENARIOS if one.name in names]:
+                    for scenario, size in _fleets(name, options):
                         with (
                             tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder,
                             replicas(where, Path(folder, "registry"), REPLICAS) as served,
@@ -80,6 +78,22 @@ def main() -> int:
     for line in broken:
         print(f"missed: {line}", file=sys.stderr)
     return int(bool(broken))
+
+
+def _fleets(column_name: str, options: argparse.Namespace) -> Iterator[tuple[Scenario, Size]]:
+    """Yield the scenarios of a column, each with the size of its fleet. The smaller fleets are points for the
+    simulation, which has an embedded registry."""
+    largest = max(options.clients)
+    for clients in sorted(options.clients):
+        if options.quick:
+            size = Size(clients, processes=2, compile_seconds=2.0, deadline=30.0, pack_bytes=64 << 10)
+        else:
+            size = Size(clients)
+        if clients < largest:
+            names = SIMULATED if column_name == "embedded" else ()
+        else:
+            names = options.scenarios or (QUICK if options.quick else [one.name for one in SCENARIOS])
+        yield from ((scenario, size) for scenario in SCENARIOS if scenario.name in names)
 
 
 def missed(scenario: Scenario, row: dict[str, Any]) -> list[str]:
@@ -122,7 +136,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fleet", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--clients", type=int, default=1000, help="starters, at least 2; default: 1000")
+    parser.add_argument(
+        "--clients",
+        type=int,
+        nargs="+",
+        default=[10, 100, 1000],
+        help="starters, at least 2; of all sizes but the largest only what the simulation is compared with; "
+        "default: 10 100 1000",
+    )
     parser.add_argument("--quick", action="store_true", help="short compiles, small packs, three scenarios")
     parser.add_argument("--torch", type=int, default=8, help="processes with torch; 0: none; default: 8")
     both = ("embedded", "production")
@@ -134,7 +155,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.torch = 0
-    if not 2 <= options.clients <= 20_000:
+    if not all(2 <= clients <= 20_000 for clients in options.clients):
         parser.error("--clients: 2 to 20000")
     return options
 

@@ -27,6 +27,8 @@ from typing import Any
 from benchmarks.conditions import commit, now
 from benchmarks.hosts import ROOT
 
+from .scenarios import Size
+
 RESULTS = ROOT / "benchmarks" / "results"
 STEPS = 3
 """Steps of a start, in each of which it waits for its turn: resolve, download, check."""
@@ -231,7 +233,8 @@ def _options() -> argparse.Namespace:
         prog="python -m benchmarks.fleet.simulation", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--fleet", type=Path, default=RESULTS / "fleet.json", help="measured fleets")
-    parser.add_argument("--compile-seconds", type=float, default=8.0, help="of the measured cold fleets")
+    seconds = Size().compile_seconds
+    parser.add_argument("--compile-seconds", type=float, default=seconds, help="of the measured cold fleets")
     parser.add_argument("--json", type=Path, default=RESULTS / "fleet_simulation.json")
     parser.add_argument("--picture", type=Path, default=RESULTS / "fleet_simulation.png")
     return parser.parse_args()

@@ -21,6 +21,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.claims.acquire import ClaimOutcome
 from cachesvc_client.claims.restore_or_claim import ClaimedRestore
 from cachesvc_client.config import Config
+from cachesvc_client.hooks.activity import PAUSE_SECONDS, QUIET_SECONDS
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
@@ -39,9 +40,6 @@ from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 REPORT_SECONDS = 5.0
 """Seconds that a report may take, which comes after the start and delays nothing."""
-REPORT_AGAIN_SECONDS = 5.0
-"""Seconds after which a report is tried again: a process that is quiet (`hooks.activity.QUIET_SECONDS`) sends
-what it could not send at the first pause."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +228,9 @@ class Starter:
             for staged in self._context.revisions
         )
         message = ReportRequest(secrets.token_hex(16), self._plan.fingerprint, rows)
-        for word in ("counted", "counted when it was quiet"):
+        moments = (("counted", PAUSE_SECONDS), ("counted when it was quiet", QUIET_SECONDS))
+        for word, pause in moments:  # as a process does, which reports when it pauses, and again when quiet
+            time.sleep(pause)
             begin = time.monotonic()
             try:
                 send(message, self._config, begin + REPORT_SECONDS)
@@ -240,7 +240,6 @@ class Starter:
                 self._start.report = error.code
                 if not error.retry:
                     return
-            time.sleep(REPORT_AGAIN_SECONDS)
 
 
 def as_json(start: Start) -> dict[str, Any]:
