@@ -76,8 +76,8 @@ class Entries:
         if row is None:
             return None
         lane, *facts, namespace, key, pack, size = row
-        own_lane = Lane(lane) if lane else None
-        return PackPlace(revision, own_lane, *facts, Namespace(namespace), key, Digest(pack), size)
+        place = {"namespace": Namespace(namespace), "key": key, "digest": Digest(pack), "size": size}
+        return PackPlace(revision, Lane(lane) if lane else None, *facts, **place)
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""

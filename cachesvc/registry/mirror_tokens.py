@@ -108,4 +108,4 @@ def parse_token(text: bytes | str) -> Token:
     lane = Lane(str(fields.pop("lane"))) if "lane" in fields else None
     builder = codec.build(BuilderIdentity, fields.pop("builder")) if "builder" in fields else None
     role = Role(int(str(fields.pop("role"))))
-    return Token(**fields, role=role, lane=lane, builder=builder)  # type: ignore[arg-type]
+    return Token(**fields, role=role, lane=lane, builder=builder)
