@@ -100,10 +100,11 @@ def run_step(folder: Path, bundle: Path, step: str) -> dict[str, Any]:
     host = Host(folder / ("cold" if step == "cold" else "fresh"))
     arguments = ["--row", OTHER_ROW if bundle.stem == OTHER else bundle.stem]
     arguments += ["--reference", str(folder / "outputs.pt")]
-    variables, traps = {}, folder / f"traps-{step}"
+    variables = {name: os.environ[name] for name in ("CC", "CXX") if name in os.environ}  # CXX is in keys
+    traps = folder / f"traps-{step}"
     if step != "cold":
         arguments += ["--bundle", str(bundle)]
-        variables = {"CACHESVC_TRUSTED_KEYS": (bundle.parent / "key").read_text().strip()}
+        variables |= {"CACHESVC_TRUSTED_KEYS": (bundle.parent / "key").read_text().strip()}
         variables |= {"CACHESVC_LANE": "unproven", "CACHESVC_KEEP_OWN": "0"}
         if bundle.stem != OTHER:  # that process has to compile
             variables["PATH"] = str(trap(traps))

@@ -100,6 +100,17 @@ def test_an_outage_is_waited_for_as_long_as_allowed() -> None:
     assert acquire_from(Script(Unavailable("down")), outage_seconds=0.3).why == "down"
 
 
+def test_an_outage_begins_when_the_registry_ends_a_wait_and_not_with_the_wait() -> None:
+    class Killed(Script):
+        def claim(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
+            if not self.waits:
+                time.sleep(0.4)  # the first request waits at the registry, which is killed then
+            return super().claim(request, deadline)
+
+    script = Killed(Unavailable("closed the connection"), PUBLISHED)
+    assert acquire_from(script, lambda: "it", outage_seconds=0.3).result == "it"
+
+
 def test_a_waiting_client_learns_the_holder_until_its_patience_is_over() -> None:
     begin, answers = time.monotonic(), []
     outcome = acquire_from(

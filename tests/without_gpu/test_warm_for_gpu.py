@@ -57,15 +57,27 @@ class Run:
         return check_envelope(envelope, trusted=[key], expected=None, now=time.time()).manifest
 
 
+def _environ(folder: Path) -> dict[str, str]:
+    """Return the variables of a process whose home is in a folder."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    paths = (TRITON, ROOT, ROOT / "client")
+    environ |= {"HOME": str(folder / "home"), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    return environ | {"XDG_CONFIG_HOME": str(folder / "home" / ".config")}
+
+
+def _run(folder: Path, *arguments: str, **variables: str) -> str:
+    """Run Python with torch for CUDA, and return what it prints."""
+    command, environ = [str(PYTHON), *arguments], _environ(folder) | variables
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=300, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
 def _warm(folder: Path, targets: str, device: Path = H100) -> Run:
     head = f'name = "team/model"\n[defaults]\ndevice = "cuda"\nruns = 1\npaths = ["{HERE}"]\n'
     (folder / "warm.toml").write_text(head + targets)
     (folder / "home").mkdir()
     (folder / "train.py").write_text("import torch\n")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
-    paths = (TRITON, ROOT, ROOT / "client")
-    environ |= {"HOME": str(folder / "home"), "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    environ |= {"XDG_CONFIG_HOME": str(folder / "home" / ".config")}
     code = "from cachesvc.cli import main; main()"
     command = [
         str(PYTHON),
@@ -80,7 +92,7 @@ def _warm(folder: Path, targets: str, device: Path = H100) -> Run:
         "--json",
     ]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environ, timeout=570, check=False
+        command, capture_output=True, text=True, cwd=folder, env=_environ(folder), timeout=570, check=False
     )
     assert done.stdout.startswith("{"), done.stderr
     document = json.loads(done.stdout)
@@ -110,6 +122,21 @@ def test_an_entry_has_kernels_for_the_gpu_and_the_library_that_a_fresh_host_buil
     names = [file.path for file in warm.manifest("mlp").files]
     assert any(name.endswith(".cubin") for name in names)
     assert any("cuda_utils" in name and name.endswith(".so") for name in names)
+
+
+def test_the_library_names_the_drivers_so_that_a_process_can_load_it(tmp_path: Path) -> None:
+    """The first ones did not, and no H100 loaded them: cuModuleGetFunction was not found."""
+    code = "from cachesvc.warm.gpuless import helper; helper.build()"
+    _run(tmp_path, "-c", code, TRITON_CACHE_DIR=str(tmp_path / "triton"))
+    [library] = (tmp_path / "triton").rglob("cuda_utils*.so")
+    assert b"\0libcuda.so.1\0" in library.read_bytes()
+
+
+def test_a_graph_has_the_text_that_it_has_on_the_gpu(tmp_path: Path) -> None:
+    """AOTAutograd's key holds the classes of inputs. On an H100 the first entries hit in Inductor's cache
+    alone."""
+    text = _run(tmp_path, str(HERE / "graph_text.py"), str(H100))
+    assert "torch.nn.parameter.Parameter" in text and "torch.Tensor" in text and "FakeTensor" not in text
 
 
 def test_an_entry_says_that_it_is_unproven(warm: Run) -> None:

@@ -1,11 +1,14 @@
 """Build the library by which Triton asks the driver, without the driver.
 
-A fresh host builds it with a compiler before its first kernel, so an entry holds it. The linker needs the
-name of the driver's library, and none of its functions: those are bound when a process loads the library.
+A fresh host builds it with a compiler before its first kernel, so an entry holds it. The linker needs a
+library of the driver's name with its functions, and takes none of them: a process binds its driver's when it
+loads the helper. Where the library has none of the functions, a linker may leave out its name (Ubuntu's does,
+by ``--as-needed``), and then no process can load the helper.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Any
 from cachesvc_client.wire.errors import Unsupported
 
 _DRIVER = "libcuda.so.1"
+_FUNCTION = re.compile(r"\bcu[A-Z]\w*(?=\()")
+"""Matches the functions of the driver that a C source calls."""
 
 
 def build() -> None:
@@ -26,17 +31,20 @@ def build() -> None:
     from triton.runtime import build as builds
 
     load = builds._load_module_from_path
+    source = Path(driver.dirname, "driver.c").read_text()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _link_stub(Path(folder))
+            _link_stub(Path(folder), source)
             builds._load_module_from_path = _name_module
-            driver.compile_module_from_src(
-                src=Path(driver.dirname, "driver.c").read_text(),
+            helper = driver.compile_module_from_src(
+                src=source,
                 name="cuda_utils",
                 library_dirs=[driver.libdevice_dir, folder],
                 include_dirs=driver.include_dirs,
                 libraries=driver.libraries,
             )
+            if _DRIVER.encode() not in Path(helper.__file__).read_bytes():
+                raise RuntimeError(f"the linker left out {_DRIVER}")
         except (OSError, subprocess.SubprocessError, RuntimeError, AttributeError) as error:
             raise Unsupported(
                 f"without a GPU: Triton's helper cannot be built: {type(error).__name__}: {str(error)[:200]}",
@@ -46,9 +54,12 @@ def build() -> None:
             builds._load_module_from_path = load
 
 
-def _link_stub(folder: Path) -> None:
-    """Make a library without functions under the driver's name."""
-    command = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{_DRIVER}", "-x", "c", "/dev/null"]
+def _link_stub(folder: Path, source: str) -> None:
+    """Make a library under the driver's name, with the functions that the source names."""
+    functions = sorted(set(_FUNCTION.findall(source)))
+    stub = folder / "stub.c"
+    stub.write_text("".join(f"void {name}(void) {{}}\n" for name in functions))
+    command = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{_DRIVER}", str(stub)]
     subprocess.run([*command, "-o", str(folder / _DRIVER)], check=True, capture_output=True)
 
 

@@ -96,6 +96,7 @@ class StandIn:
         yield "cachesvc_client.environment.gpu", "first_gpu", always(facts)
         yield from self._answers()
         yield from self._tensors()
+        yield self._graph_inputs()
         yield from kernels.replacements(self.decisions)
         yield from choices.replacements(self.decisions)
 
@@ -151,6 +152,22 @@ class StandIn:
         yield "torch._C", "_dynamo.guards._empty_strided_cuda", empty
         yield "torch._C", "_dynamo.guards._reinterpret_tensor", view
         yield "torch._subclasses.fake_tensor", "init_gpu_context", always(None)
+
+    def _graph_inputs(self) -> Replacement:
+        """Return what has Dynamo note the classes that inputs have on the device: AOTAutograd's key holds the
+        text of the graph, and there an input has its class for an annotation."""
+        import torch
+        from torch._dynamo.output_graph import SubgraphTracer
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        create: Any = SubgraphTracer.create_graph_input
+
+        def create_graph_input(self: Any, name: str, kind: Any, value: Any, *more: Any, **other: Any) -> Any:
+            if kind is FakeTensor:
+                kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+            return create(self, name, kind, value, *more, **other)
+
+        return "torch._dynamo.output_graph", "SubgraphTracer.create_graph_input", create_graph_input
 
     def name_driver(self) -> None:
         """Make the device Triton's."""

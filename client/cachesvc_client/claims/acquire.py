@@ -77,7 +77,8 @@ def acquire_or_wait(
         try:
             answer = remote.claim(replace(request, wait=wait), began + wait + ANSWER_SECONDS)
         except CacheSvcError as error:
-            failed_since = failed_since or began
+            # A request may have waited at a registry that was there until now.
+            failed_since = failed_since or min(time.monotonic(), began + wait)
             if isinstance(error, NotFound):
                 return ClaimOutcome()  # a registry from before there were claims
             if not error.retry or time.monotonic() - failed_since >= outage_seconds or patience() <= 0:
