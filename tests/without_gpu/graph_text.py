@@ -1,4 +1,4 @@
-"""Print the text of a graph that AOTAutograd's key holds under the stand-in: ``graph_text.py DESCRIPTION``."""
+"""Print a graph's text as AOTAutograd's key holds it, under the stand-in: ``graph_text.py DESCRIPTION``."""
 
 from __future__ import annotations
 
