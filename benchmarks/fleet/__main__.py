@@ -2,8 +2,8 @@
 
 Two columns: *embedded* (one registry over SQLite and a folder), *production* (three replicas over PostgreSQL,
 Redis and Ceph's S3, all started here on loopback). The starters run the client's own code in threads of a few
-processes; their compile is a sleep. A third part, *torch*, starts a few real processes with torch over an
-embedded registry, under CACHESVC_WAIT=wait and eager. Exit status 1 if a start ended later than its deadline,
+processes; their compile is a sleep. A third part, *torch*, starts a few real processes with torch over each
+column, under CACHESVC_WAIT=wait and eager. Exit status 1 if a start ended later than its deadline,
 or more compiled than one (two where the holder is killed). Usage: ``python -m benchmarks.fleet`` (``--clients
 50 --quick``: a look).
 """
@@ -15,16 +15,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import commit, hardware, now
 from benchmarks.hosts import ROOT, Failed, use_this_tree
-from benchmarks.load.columns import column
+from benchmarks.load.columns import Embedded, Production, column
 from cachesvc.cli.signals import interruptible
 
-from .replicas import CLAIM_SECONDS, replicas
+from .replicas import CLAIM_SECONDS, Replicas, replicas
 from .scenarios import SCENARIOS, Scenario, Size, run
 from .torch_services import run_services
 
@@ -52,22 +53,16 @@ def main() -> int:
     }
     try:
         with interruptible():
-            for policy, kill_holder in TORCH if options.torch else ():
-                with tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder:
-                    row = run_services(options.torch, policy, Path(folder), kill_holder=kill_holder)
-                report["torch"].append(row)
-                print(f"torch      {json.dumps(row)}", flush=True)
-                _write(options.json, report)
             for name in options.columns:
                 rows = report["columns"][name] = []
                 with column(name) as where:
-                    for scenario, size in _fleets(name, options):
-                        with (
-                            tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder,
-                            replicas(where, Path(folder, "registry"), REPLICAS) as served,
-                        ):
-                            rows.append(run(scenario, size, served, Path(folder)))
-                        _show(name, rows[-1])
+                    for row in _torch_rows(where, options):
+                        report["torch"].append({"column": name, **row})
+                        print(f"torch, {name:10} {json.dumps(row)}", flush=True)
+                        _write(options.json, report)
+                    for row in _rows(name, where, options):
+                        rows.append(row)
+                        _show(name, row)
                         _write(options.json, report)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
@@ -80,6 +75,32 @@ def main() -> int:
     return int(bool(broken))
 
 
+def _torch_rows(where: Embedded | Production, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for policy, kill_holder in TORCH if options.torch else ():
+        with _started(where) as (folder, served):
+            yield run_services(
+                options.torch, policy, folder, kill_holder=kill_holder, replicas=served.replicas
+            )
+
+
+def _rows(
+    column_name: str, where: Embedded | Production, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    for scenario, size in _fleets(column_name, options):
+        with _started(where) as (folder, served):
+            yield run(scenario, size, served, folder)
+
+
+@contextmanager
+def _started(where: Embedded | Production) -> Iterator[tuple[Path, Replicas]]:
+    """Run new replicas for the length of the block, with a folder for what starts there."""
+    with (
+        tempfile.TemporaryDirectory(prefix="cachesvc-fleet-") as folder,
+        replicas(where, Path(folder, "registry"), REPLICAS) as served,
+    ):
+        yield Path(folder), served
+
+
 def _fleets(column_name: str, options: argparse.Namespace) -> Iterator[tuple[Scenario, Size]]:
     """Yield the scenarios of a column, each with the size of its fleet. The smaller fleets are points for the
     simulation, which has an embedded registry."""
@@ -89,9 +110,8 @@ def _fleets(column_name: str, options: argparse.Namespace) -> Iterator[tuple[Sce
             size = Size(clients, processes=2, compile_seconds=2.0, deadline=30.0, pack_bytes=64 << 10)
         else:
             size = Size(clients)
-        if clients < largest:
-            names = SIMULATED if column_name == "embedded" else ()
-        else:
+        names: Sequence[str] = SIMULATED if column_name == "embedded" else ()
+        if clients == largest:
             names = options.scenarios or (QUICK if options.quick else [one.name for one in SCENARIOS])
         yield from ((scenario, size) for scenario in SCENARIOS if scenario.name in names)
 

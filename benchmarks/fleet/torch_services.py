@@ -1,4 +1,4 @@
-"""Start real torch processes at once over an embedded registry: one compiles, others wait or run eagerly.
+"""Start real torch processes at once over a registry: one compiles, others wait or run eagerly.
 
 Each process is a service on a host of its own, with the name of the fleet and nothing published under it. A
 compile is a real one of Inductor.
@@ -72,20 +72,23 @@ def run_services(
     folder: Path,
     *,
     kill_holder: bool = False,
+    replicas: Sequence[Registry] = (),
     timeout: float = 600.0,
     variables: Mapping[str, str] = NONE,
     python: Sequence[str] = (sys.executable,),
 ) -> dict[str, Any]:
     """Start ``number`` services at once under a policy of CACHESVC_WAIT; return the row of the table.
 
-    ``variables``: more variables of each service. ``kill_holder``: the service that has the claim is killed
-    in the middle of its compile. ``python``: what starts a service. Raises ``Failed`` if a service is not
-    done within ``timeout`` seconds.
+    ``kill_holder``: the service that has the claim is killed in the middle of its compile. ``replicas``: of
+    the registry, which the services take in turn; without any, one embedded registry is started.
+    ``variables``: more variables of each service. ``python``: what starts a service. Raises ``Failed`` if a
+    service is not done within ``timeout`` seconds.
     """
     claims = {f"{PREFIX}CLAIM_SECONDS": str(CLAIM_SECONDS)}
-    with registry(folder / "registry", **claims) as served, ExitStack() as stack:
+    with ExitStack() as stack:
+        served = replicas or [stack.enter_context(registry(folder / "registry", **claims))]
         services = [
-            stack.enter_context(_service(served, policy, folder / str(n), variables, python))
+            stack.enter_context(_service(served[n % len(served)], policy, folder / str(n), variables, python))
             for n in range(number)
         ]
         for one in services:
