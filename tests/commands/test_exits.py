@@ -149,7 +149,7 @@ def say_that_it_waits():
     while not (waits() and (time.sleep(0.5) or waits())):
         time.sleep(0.1)
     print("there", flush=True)
-import torch
+import torch, torch._inductor.compile_fx  # before, since the request of the restore ends after 10 seconds
 session = cachesvc_client.attach("team/exits")
 if {waits}:
     threading.Thread(target=say_that_it_waits, daemon=True).start()
