@@ -76,8 +76,9 @@ class Entries:
         if row is None:
             return None
         lane, *facts, namespace, key, pack, size = row
-        place = {"namespace": Namespace(namespace), "key": key, "digest": Digest(pack), "size": size}
-        return PackPlace(revision, Lane(lane) if lane else None, *facts, **place)
+        own_lane = Lane(lane) if lane else None
+        values = (own_lane, *facts, Namespace(namespace), key, Digest(pack), size)
+        return PackPlace(revision, *values)
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
