@@ -207,6 +207,11 @@ class Registry:
     pid: int = 0
 
     @property
+    def address(self) -> str:
+        """Return ``host:port``."""
+        return self.url.removeprefix("http://")
+
+    @property
     def service(self) -> dict[str, str]:
         """Return the variables that a service needs."""
         return {"CACHESVC_URL": self.url, "CACHESVC_TOKEN": self.token, "CACHESVC_TRUSTED_KEYS": self.trust}

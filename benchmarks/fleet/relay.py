@@ -6,9 +6,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
+from benchmarks.hosts import Registry
+
+FAULTS = ("", "registry killed", "registry slow", "partition")
+"""What happens to the registry in the middle of a rollout."""
+SLOW_SECONDS = 0.25
+"""Seconds that each piece takes in each direction where the registry is slow."""
 CHUNK = 1 << 16
 """The largest number of bytes that the relay passes on at once."""
 
@@ -17,16 +25,17 @@ class Relay:
     """Passes each connection on to one of ``targets``, in turn, and to the next one where one refuses.
 
     ``delay``: seconds that each piece takes in each direction. ``holds``: nothing is passed on any more, as
-    in a partition; connections stay open and no side learns of it. Both may change at any time.
+    in a partition; connections stay open and no side learns of it. Both may change at any time. ``answered``
+    is set once a target has answered.
     """
 
     def __init__(self, *targets: str) -> None:
         self.targets = list(targets)
         self.delay = 0.0
         self.holds = False
+        self.answered = threading.Event()
         self.url = ""
         self._turns = itertools.count()
-        self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
 
     @contextlib.contextmanager
@@ -38,18 +47,19 @@ class Relay:
         try:
             yield self
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._over.set)
             thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was stopped
-            self._loop.run_until_complete(self._serve())
+        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(self._relay, "127.0.0.1", 0, backlog=2048)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
-        await server.serve_forever()
+        await self._over.wait()
+        server.close()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = await self._connect()
@@ -58,8 +68,8 @@ class Relay:
             return
         there, back = ends
         ways = [
-            asyncio.ensure_future(self._pass(reader, back)),
-            asyncio.ensure_future(self._pass(there, writer)),
+            asyncio.ensure_future(self._pass(reader, back, threading.Event())),
+            asyncio.ensure_future(self._pass(there, writer, self.answered)),
         ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
@@ -76,7 +86,9 @@ class Relay:
                 return await asyncio.open_connection(host, int(port))
         return None
 
-    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passed: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await source.read(CHUNK):
                 if self.delay:
@@ -85,3 +97,12 @@ class Relay:
                     await asyncio.sleep(0.2)
                 sink.write(chunk)
                 await sink.drain()
+                passed.set()
+
+
+def fail(fault: str, first: Registry, relay: Relay) -> None:
+    """Let one of `FAULTS` happen: kill the first replica, or slow or hold what the relay passes on."""
+    if fault == "registry killed":
+        os.kill(first.pid, signal.SIGKILL)
+    relay.delay = SLOW_SECONDS if fault == "registry slow" else 0.0
+    relay.holds = fault == "partition"

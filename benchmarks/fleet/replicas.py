@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,11 +29,7 @@ class Replicas:
     @property
     def addresses(self) -> list[str]:
         """Return ``host:port`` of each replica."""
-        return [replica.url.removeprefix("http://") for replica in self.replicas]
-
-    def kill(self) -> None:
-        """Kill the first replica, as a machine that fails does."""
-        os.kill(self.first.pid, signal.SIGKILL)
+        return [replica.address for replica in self.replicas]
 
     def cpu_seconds(self) -> float:
         """Return the user and system time of all replicas, by proc(5)."""

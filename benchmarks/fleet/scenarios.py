@@ -22,16 +22,12 @@ from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolvedRevision, ResolveRequest
 
-from .relay import Relay
+from .relay import FAULTS, Relay, fail
 from .replicas import Replicas, cpu_seconds
 from .starter import Plan
 
-FAULTS = ("", "registry killed", "registry slow", "partition")
-"""What happens to the registry in the middle of a scenario."""
 BOUND = 1.5
 """How many times the compile and the bytes at the measured bandwidth a start may take."""
-SLOW_SECONDS = 0.25
-"""Seconds that each piece takes in each direction, in the scenario of a slow registry."""
 
 
 @dataclass(frozen=True)
@@ -292,11 +288,8 @@ def _fail(scenario: Scenario, served: Replicas, relay: Relay | None, fleets: lis
     """Do what the scenario says to the registry or to the holder."""
     if scenario.kill_holder:
         fleets[-1].processes[0].kill()
-    elif scenario.fault == "registry killed":
-        served.kill()
     elif relay is not None:
-        relay.delay = SLOW_SECONDS if scenario.fault == "registry slow" else 0.0
-        relay.holds = scenario.fault == "partition"
+        fail(scenario.fault, served.first, relay)
 
 
 @contextmanager

@@ -31,7 +31,8 @@ class Calls:
     ``first_call``: until the first output. ``served_eagerly``: how many calls ran without a compile;
     ``eager_seconds``: from the first call until the last of these had ended. ``switch``: the first call that
     ran compiled, with its trace. ``longest``: the longest call of all others but the first. ``claimed``:
-    whether this process compiled under a claim. ``why``: what the log says of calls that waited.
+    whether this process compiled under a claim. ``waited``: how long compiles waited for the registry or for
+    another process. ``why``: what the log says of calls that waited.
     """
 
     first_call: float = 0.0
@@ -44,6 +45,7 @@ class Calls:
     wrong: int = 0
     calls: int = 0
     claimed: bool = False
+    waited: float = 0.0
     state: str = ""
     compilations: int = 0
     bytes: int = 0
@@ -82,6 +84,7 @@ def main() -> None:
     report = cachesvc_client.report()
     calls.claimed, calls.state = bool(session.claims), report.state
     calls.compilations, calls.bytes, calls.why = report.observed.compilations, report.bytes_moved, lines.texts
+    calls.waited = report.seconds["wait"]
     print(json.dumps(asdict(calls)), flush=True)
     sys.stdin.read()
 

@@ -113,6 +113,9 @@ def test_each_scenario_has_a_name_of_its_own() -> None:
 SERVICES: dict[str, Any] = {
     "policy": "eager",
     "holder_killed": False,
+    "warm": False,
+    "fault": "",
+    "late": 0,
     "services": 8,
     "compiled": 1,
     "began_to_compile": 1,
@@ -131,6 +134,12 @@ SERVICES: dict[str, Any] = {
         ({"compiled": 0, "hits": 8}, "0 compiled"),
         ({"hits": 6}, "6 hits"),
         ({"wrong": 1}, "1 wrong outputs"),
+        ({"late": 1}, "1 waited longer"),
+        ({"fault": "partition", "compiled": 8, "began_to_compile": 8, "hits": 0}, ""),
+        ({"fault": "partition", "hits": 6}, "6 hits"),
+        ({"fault": "registry slow", "compiled": 2, "began_to_compile": 2, "hits": 6}, "1 expected"),
+        ({"fault": "registry slow", "warm": True}, "0 expected"),
+        ({"warm": True, "compiled": 0, "began_to_compile": 0, "hits": 8}, ""),
     ],
 )
 def test_a_broken_promise_of_real_processes_is_named(changes: dict[str, Any], word: str) -> None:
@@ -144,7 +153,14 @@ def test_a_start_may_take_one_and_a_half_times_its_compile_and_its_bytes() -> No
 
 
 def test_services_are_summed_up_with_those_that_were_killed() -> None:
-    common = {"wrong": 0, "eager_p50_ms": 1.0, "compiled_p50_ms": 0.5, "longest": 0.1, "bytes": 0}
+    common = {
+        "wrong": 0,
+        "eager_p50_ms": 1.0,
+        "compiled_p50_ms": 0.5,
+        "longest": 0.1,
+        "bytes": 0,
+        "waited": 1,
+    }
     holder = {**common, "compilations": 3, "state": "miss", "switch": 9.0, "first_call": 0.2}
     other = {**common, "compilations": 0, "state": "hit", "switch": 1.5, "first_call": 0.1, "bytes": 7}
     calls = [{**holder, "served_eagerly": 2, "eager_seconds": 0.1}]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet.torch_services import run_services
+from benchmarks.fleet.__main__ import missed_with_torch
+from benchmarks.fleet.torch_services import Rollout, run_services
 from benchmarks.hosts import QUICK
 from tests.prepared import COMPILES, prepared_python
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.compiles
 
 
 def test_one_of_two_processes_compiles_and_the_other_serves_meanwhile(tmp_path: Path) -> None:
-    row = run_services(2, "eager", tmp_path, variables=QUICK)
+    row = run_services(2, Rollout("eager"), tmp_path, variables=QUICK)
     assert (row["compiled"], row["hits"], row["wrong"]) == (1, 1, 0), row
     assert row["eager_calls"] > 5, "it served before the publication was there"
     # The holder publishes seconds after its compile; a call that had waited for it would have been as long.
@@ -27,5 +28,22 @@ def test_of_eight_processes_two_compile_if_the_first_is_killed_in_its_compile(
     tmp_path: Path, policy: str
 ) -> None:
     python = prepared_python(COMPILES, QUICK)
-    row = run_services(8, policy, tmp_path, kill_holder=True, variables=QUICK, python=python)
+    row = run_services(8, Rollout(policy, kill_holder=True), tmp_path, variables=QUICK, python=python)
     assert (row["began_to_compile"], row["compiled"], row["hits"], row["wrong"]) == (2, 2, 6, 0), row
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        Rollout("wait", fault="partition", deadline=6.0),
+        Rollout("wait", warm=True, fault="partition", deadline=6.0),
+        Rollout("wait", fault="registry slow", deadline=40.0),
+    ],
+    ids=["partition", "partition-warm", "slow"],
+)
+def test_no_process_waits_longer_than_its_deadline_for_a_registry_that_fails(
+    tmp_path: Path, rollout: Rollout
+) -> None:
+    python = prepared_python(COMPILES, QUICK)
+    row = run_services(3, rollout, tmp_path, variables=QUICK, python=python)
+    assert missed_with_torch(row) == [], row
