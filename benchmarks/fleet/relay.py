@@ -71,7 +71,8 @@ class Relay:
             asyncio.ensure_future(self._pass(reader, back, threading.Event())),
             asyncio.ensure_future(self._pass(there, writer, self.answered)),
         ]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(asyncio.CancelledError):  # the relay ends
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
