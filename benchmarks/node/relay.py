@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 
 from benchmarks.fleet.relay import CHUNK, Relay
 
@@ -25,7 +26,9 @@ class CountingRelay(Relay):
             return
         await super()._relay(reader, writer)
 
-    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passed: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             while not self.lost and (chunk := await source.read(CHUNK)):
                 self.passed += len(chunk)
@@ -33,3 +36,4 @@ class CountingRelay(Relay):
                     await asyncio.sleep(self.delay)
                 sink.write(chunk)
                 await sink.drain()
+                passed.set()

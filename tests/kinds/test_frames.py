@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import importlib
+import subprocess
 import sys
 import types
 from collections.abc import Collection
@@ -217,7 +218,7 @@ def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out
 
 def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = operators.RegisteredFunctions()
-    frame = stored.RecordedFrame(code=None, backend="", ambient="")
+    frame = stored.RecordedFrame(code=None, backend="", settings={})
     monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"code of {name}")
     source = "a = torch.ops.lib.one\ntorch.ops.lib.two.out(a)\ntorch.ops.aten.sin.default(a)"
     assert graph_facts.note_code(frame, source, registered) == ""
@@ -259,16 +260,16 @@ UNNAMED = (lambda: lambda: 3)()
 
 @pytest.mark.compiles
 @pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
-def test_the_digest_of_settings_has_the_rank_where_it_is_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames are given without PyTorch's keys, so what these hold of a job is in the digest."""
+def test_the_settings_have_the_rank_where_it_is_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are given without PyTorch's keys, so what these hold of a job is among the settings."""
     import torch
     from torch._inductor import config
 
-    digest = importlib.import_module("cachesvc_client.kinds.frames.ambient").digest
+    settings = importlib.import_module("cachesvc_client.kinds.frames.ambient").settings
 
-    def as_rank(rank: int) -> str:
+    def as_rank(rank: int) -> dict[str, str]:
         monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: rank)
-        return str(digest({}))
+        return dict(settings({}))
 
     alone = as_rank(0)
     assert alone == as_rank(1)
@@ -276,3 +277,31 @@ def test_the_digest_of_settings_has_the_rank_where_it_is_in_the_code(monkeypatch
     assert as_rank(0) == as_rank(1)
     with config.patch(bucket_all_gathers_fx="all"):
         assert as_rank(0) != as_rank(1)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "the default dtype"),
+        ("torch.backends.cuda.enable_flash_sdp(False)", "the allowed attention backends"),
+        (
+            "torch._dynamo.config.assume_static_by_default = False",
+            "torch._dynamo.config.assume_static_by_default",
+        ),
+        ("torch.set_float32_matmul_precision('medium')", "float32 matmul precision"),
+        ("torch._inductor.config.max_autotune = True", "inductor_config"),
+        ("torch.use_deterministic_algorithms(True)", "deterministic_algorithms_settings"),
+    ],
+)
+def test_a_reason_names_the_setting_that_differs(change: str, words: str) -> None:
+    program = (
+        "import torch; from cachesvc_client.kinds.frames import ambient\n"
+        f"recorded = ambient.settings({{}})\n{change}\n"
+        "print(ambient.changed_settings(recorded, ambient.settings({})))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
+    assert words in said, said

@@ -1,4 +1,4 @@
-"""Digests the settings of the process that decide what a frame is compiled to, besides its guards.
+"""Describes the settings of the process that decide what a frame is compiled to, besides its guards.
 
 Dynamo guards what it reads while it traces, and the global state of autograd, autocast and determinism. The
 rest is in PyTorch's cache keys and in what `graphs.ambient` adds to them. No key is made where nothing is
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -20,12 +21,18 @@ from ...graphs import ambient
 from .deferred import with_stand_ins
 from .describe import text_of
 
+_log = logging.getLogger("cachesvc")
+
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
 """Names under which a wrapper of ``torch.compile`` keeps the backend (torch 2.10 to 2.15)."""
 _WRAPPER = "torch._inductor.codegen.wrapper"
 """The module of which a key needs one function, for a graph with Triton kernels of the application."""
 _CHOICES = "torch._inductor.choices"
 """The module with the registered choices of Inductor (torch 2.15)."""
+_HEX = 16
+"""Hexadecimal digits of a setting's digest."""
+_MOST_NAMES = 4
+"""Settings that a reason names at most."""
 _BACKENDS = ("custom_backend_passes", "custom_backend_codegen_configs")
 """Names in ``codecache`` of what is registered for each device: an application's, or ``None``."""
 
@@ -57,8 +64,8 @@ def replacement(method: str) -> str:
     return ambient.replacement(method)
 
 
-def digest(options: Mapping[str, Any]) -> str:
-    """Return the digest of the settings of this process. ``options``: those of the compile.
+def settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of this process: name -> digest of the value. ``options``: those of the compile.
 
     Raises ``TypeError`` for a setting whose value has no words, such as a function, and where the program has
     hooks of all modules.
@@ -70,6 +77,7 @@ def digest(options: Mapping[str, Any]) -> str:
     from torch._inductor import config as inductor_config
 
     _refuse_hooks_of_all_modules()
+    settle_attention_order()
     graph, inputs = _probe(ambient.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.
     with (
@@ -78,16 +86,57 @@ def digest(options: Mapping[str, Any]) -> str:
         _choices_not_imported(inductor_config),
     ):
         functorch = _settings(functorch_config)
-        key = codecache.FxGraphCachePickler(graph).get_hash(_details(graph, inputs))
-    parts = {
-        "graph": key,
-        "autograd": dict(ambient.of_autograd(SimpleNamespace(), graph)),
-        "functorch": functorch,
-        "dynamo": _settings(dynamo_config),
-        "matmul": torch.get_float32_matmul_precision(),
-        "device": str(torch.get_default_device()),
+        pickler = codecache.FxGraphCachePickler(graph)
+        parts = {name: pickler.get_hash(value) for name, value in vars(_details(graph, inputs)).items()}
+    values = {
+        **ambient.of_autograd(SimpleNamespace(), graph),
+        **{f"torch._functorch.config.{name}": value for name, value in functorch.items()},
+        **{f"torch._dynamo.config.{name}": value for name, value in _settings(dynamo_config).items()},
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "default device": str(torch.get_default_device()),
     }
-    return hashlib.sha256(text_of(parts).encode()).hexdigest()
+    return {name: _short(text) for name, text in parts.items()} | {
+        name: _short(text_of(value)) for name, value in values.items()
+    }
+
+
+def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Return in words which settings differ between two answers of `settings`; else an empty text."""
+    names = sorted(name for name in {*recorded, *here} if recorded.get(name) != here.get(name))
+    return ", ".join(ambient.PARTS.get(name, name) for name in names[:_MOST_NAMES])
+
+
+def settle_attention_order() -> None:
+    """Have PyTorch decide now in which order it tries its attention kernels on this GPU.
+
+    From 2.10 on it puts cuDNN's first on some GPUs, when it chooses a kernel for the first time in a process:
+    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. A function that is traced chooses one, and a
+    frame that is given does not. So a function behind the frame would see another order than its builder saw.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():
+        _choose_attention()
+
+
+@functools.cache
+def _choose_attention() -> None:
+    """Have PyTorch choose a kernel for tensors without data, once. Where that fails, the order stays as it
+    is."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    try:
+        with _disable_current_modes(), torch.no_grad(), FakeTensorMode():
+            query = torch.empty(1, 1, 64, 64, dtype=torch.bfloat16, device="cuda")
+            torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    except Exception:  # noqa: BLE001 - internals of torch, and its driver
+        _log.debug("PyTorch chose no attention kernel", exc_info=True)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HEX]
 
 
 @contextlib.contextmanager

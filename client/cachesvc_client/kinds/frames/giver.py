@@ -118,8 +118,8 @@ class Giver:
             raise Differs(why)
         if here.backend != frame.backend:
             raise Differs("compiled with other options")
-        if here.ambient != frame.ambient:
-            raise Differs("other settings of PyTorch")
+        if here.settings != frame.settings:
+            raise Differs(f"other settings: {ambient.changed_settings(frame.settings, here.settings)}")
         if name := changed(frame.traced):
             raise Differs(f"{name} is other code")
         for method, replaced in frame.methods.items():
@@ -176,11 +176,11 @@ class _Match(NamedTuple):
 
 
 class _Here(NamedTuple):
-    """What a record is compared with, once for all records: the backend in words, the digest of the settings
-    of this process, and its process groups."""
+    """What a record is compared with, once for all records: the backend in words, the settings of this
+    process, and its process groups."""
 
     backend: str
-    ambient: str
+    settings: Mapping[str, str]
     groups: Mapping[str, str]
 
 
@@ -188,7 +188,7 @@ def _here(call: FrameCall, backend: Any) -> _Here:
     """Return the facts of this process. Raises ``Differs`` where one has no words."""
     try:
         words = ambient.describe_backend(backend, call.one_graph)
-        return _Here(words, ambient.digest(backend.config), groups_of_job())
+        return _Here(words, ambient.settings(backend.config), groups_of_job())
     except TypeError as error:
         raise Differs(str(error)) from None
 

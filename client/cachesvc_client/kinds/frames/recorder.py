@@ -57,6 +57,7 @@ class Recorder:
         """Whether Dynamo counts from ``_number``."""
         self._kernels = b""
         """The kernels of the graph that was read last, pickled before they were loaded."""
+        self._settings: dict[str, str] = {}
         self._modules: dict[str, str] = {}
         """Global names that Dynamo installed for modules, by name."""
 
@@ -86,7 +87,7 @@ class Recorder:
             self.refused[frame_call.name] = str(error)
             return call()
         code = SerializedCode.from_code_object(frame_call.code)
-        frame = RecordedFrame(code, described, ambient.digest(backend.config), groups=groups)
+        frame = RecordedFrame(code, described, self._settings_now(backend), groups=groups)
         package = FramePackage(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}
@@ -103,6 +104,13 @@ class Recorder:
         package.check_globals(added)
         self._keep(frame_call.name, package, answer)
         return answer
+
+    def _settings_now(self, backend: Any) -> dict[str, str]:
+        """Return the settings of this process. Equal ones are one object, which a pickle holds once."""
+        settings = ambient.settings(backend.config)
+        if settings != self._settings:
+            self._settings = settings
+        return self._settings
 
     def _keep_results(self) -> None:
         """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 7
+FORMAT = 8
 """The number of the format. A file of another format is not read."""
 
 
@@ -49,7 +49,7 @@ class RecordedFrame:
     Attributes:
         code: The function's code, as a ``SerializedCode`` of PyTorch's.
         backend: What compiles the graphs, in words: a frame serves for the same backend alone.
-        ambient: The digest of the settings of the process, see `ambient`.
+        settings: The settings of the process, see `ambient.settings`.
         bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
         guards: The guards that PyTorch serialises.
         identities: The guards that compare identities, each with the description of its object; pickled.
@@ -71,7 +71,7 @@ class RecordedFrame:
 
     code: Any
     backend: str
-    ambient: str
+    settings: dict[str, str]
     bytecode: Any = None
     guards: bytes = b""
     identities: bytes = b""
