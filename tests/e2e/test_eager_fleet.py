@@ -36,10 +36,9 @@ def test_of_eight_processes_two_compile_if_the_first_is_killed_in_its_compile(
     "rollout",
     [
         Rollout("wait", fault="partition", deadline=6.0),
-        Rollout("wait", warm=True, fault="partition", deadline=6.0),
         Rollout("wait", fault="registry slow", deadline=40.0),
     ],
-    ids=["partition", "partition-warm", "slow"],
+    ids=["partition", "slow"],
 )
 def test_no_process_waits_longer_than_its_deadline_for_a_registry_that_fails(
     tmp_path: Path, rollout: Rollout

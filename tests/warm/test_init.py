@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from benchmarks.hosts import QUICK
 from cachesvc.warm import spec_text
 from cachesvc.warm.project import runs_when_imported
 from cachesvc.warm.spec import load_spec
@@ -232,7 +233,7 @@ def test_what_init_writes_is_warmed_and_a_fresh_start_of_the_program_hits(regist
     (tmp_path / "models.py").write_text(MODELS)
     (tmp_path / "serve.py").write_text(PROGRAMS[form])
     name = f"team/init-{form.replace(' ', '-')}"
-    variables = {**registry, "OMP_NUM_THREADS": "1"}
+    variables = {**registry, **QUICK, "OMP_NUM_THREADS": "1"}
 
     def run(words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
