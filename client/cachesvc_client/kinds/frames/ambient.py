@@ -77,7 +77,6 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
     from torch._inductor import config as inductor_config
 
     _refuse_hooks_of_all_modules()
-    settle_attention_order()
     graph, inputs = _probe(ambient.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.
     with (
@@ -107,11 +106,12 @@ def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> st
 
 
 def settle_attention_order() -> None:
-    """Have PyTorch decide now in which order it tries its attention kernels on this GPU.
+    """Have PyTorch decide now in which order it tries its attention kernels on this GPU, as the trace of a
+    frame with attention does.
 
     From 2.10 on it puts cuDNN's first on some GPUs, when it chooses a kernel for the first time in a process:
-    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. A function that is traced chooses one, and a
-    frame that is given does not. So a function behind the frame would see another order than its builder saw.
+    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. A given frame chooses none by itself, so that
+    what comes after it would see another order than its builder saw.
     """
     import torch
 

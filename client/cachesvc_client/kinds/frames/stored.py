@@ -65,6 +65,7 @@ class RecordedFrame:
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
+        attention: Whether a trace of the frame has PyTorch choose an attention kernel.
         groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
     """
@@ -85,6 +86,7 @@ class RecordedFrame:
     operators: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
+    attention: bool = False
     groups: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 
