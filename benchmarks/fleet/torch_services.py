@@ -123,13 +123,8 @@ def run_services(
                 holder.process.kill()
                 holder.process.wait()
             network.fail()
-        left = [one for one in services if one.process.poll() is None]
-        while any(one.calls is None for one in left):
-            if time.monotonic() > began + timeout:
-                raise Failed(f"services were not done in {timeout:.0f} s")
-            time.sleep(0.1)
+        calls = _calls_of_those_alive(services, began + timeout)
         seconds = time.monotonic() - began
-    calls = [one.calls for one in left if one.calls is not None]
     return {
         "policy": rollout.policy,
         "holder_killed": rollout.kill_holder,
@@ -140,7 +135,7 @@ def run_services(
         "seconds": round(seconds, 1),
         "began_to_compile": sum(one.compiles for one in services),
         "late": sum(one["waited"] > rollout.deadline + 1 for one in calls),
-        **summary(calls, number - len(left)),
+        **summary(calls, number - len(calls)),
     }
 
 
@@ -181,6 +176,16 @@ def _first_that_compiles(services: list[Service], until: float) -> Service:
                 return one
         time.sleep(0.002)
     raise Failed("no service compiled")
+
+
+def _calls_of_those_alive(services: list[Service], until: float) -> list[dict[str, Any]]:
+    """Wait until the calls of all services are over that were not killed; return how they went."""
+    left = [one for one in services if one.process.poll() is None]
+    while any(one.calls is None for one in left):
+        if time.monotonic() > until:
+            raise Failed("services were not done in time")
+        time.sleep(0.1)
+    return [one.calls for one in left if one.calls is not None]
 
 
 def _publish_first(start: _Starter, served: Registry, place: Path, timeout: float) -> None:
