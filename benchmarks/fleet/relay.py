@@ -87,11 +87,15 @@ class Relay:
                 return await asyncio.open_connection(host, int(port))
         return None
 
+    async def _read(self, source: asyncio.StreamReader) -> bytes:
+        """Return the next piece; an empty one ends the connection."""
+        return await source.read(CHUNK)
+
     async def _pass(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passed: threading.Event
     ) -> None:
         with contextlib.suppress(OSError):
-            while chunk := await source.read(CHUNK):
+            while chunk := await self._read(source):
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 while self.holds:

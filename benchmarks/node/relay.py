@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 
-from benchmarks.fleet.relay import CHUNK, Relay
+from benchmarks.fleet.relay import Relay
 
 
 class CountingRelay(Relay):
@@ -26,14 +24,7 @@ class CountingRelay(Relay):
             return
         await super()._relay(reader, writer)
 
-    async def _pass(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passed: threading.Event
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while not self.lost and (chunk := await source.read(CHUNK)):
-                self.passed += len(chunk)
-                if self.delay:
-                    await asyncio.sleep(self.delay)
-                sink.write(chunk)
-                await sink.drain()
-                passed.set()
+    async def _read(self, source: asyncio.StreamReader) -> bytes:
+        chunk = b"" if self.lost else await super()._read(source)
+        self.passed += len(chunk)
+        return chunk

@@ -29,6 +29,8 @@ _WRAPPER = "torch._inductor.codegen.wrapper"
 """The module of which a key needs one function, for a graph with Triton kernels of the application."""
 _CHOICES = "torch._inductor.choices"
 """The module with the registered choices of Inductor (torch 2.15)."""
+_AUTOGRAD = "autograd."
+"""What precedes the names of AOTAutograd's settings: a graph may have a setting of the same name."""
 _HEX = 16
 """Hexadecimal digits of a setting's digest."""
 _MOST_NAMES = 4
@@ -88,7 +90,7 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
         pickler = codecache.FxGraphCachePickler(graph)
         parts = {name: pickler.get_hash(value) for name, value in vars(_details(graph, inputs)).items()}
     values = {
-        **ambient.of_autograd(SimpleNamespace(), graph),
+        **{_AUTOGRAD + name: value for name, value in ambient.of_autograd(SimpleNamespace(), graph).items()},
         **{f"torch._functorch.config.{name}": value for name, value in functorch.items()},
         **{f"torch._dynamo.config.{name}": value for name, value in _settings(dynamo_config).items()},
         "float32 matmul precision": torch.get_float32_matmul_precision(),
@@ -102,7 +104,7 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
 def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
     """Return in words which settings differ between two answers of `settings`; else an empty text."""
     names = sorted(name for name in {*recorded, *here} if recorded.get(name) != here.get(name))
-    return ", ".join(ambient.PARTS.get(name, name) for name in names[:_MOST_NAMES])
+    return ", ".join(ambient.PARTS.get(name.removeprefix(_AUTOGRAD), name) for name in names[:_MOST_NAMES])
 
 
 def settle_attention_order() -> None:
