@@ -28,7 +28,7 @@ from cachesvc_client.bundle.seal import SigningKey  # noqa: E402
 
 PROGRAM = str(ROOT / "benchmarks" / "gpu" / "settings.py")
 OTHER = {"first": "second", "second": "first"}
-ALIKE_ON_A_GPU = ("threads", "threads, FX key alone")
+ALIKE_ON_A_GPU = ("attention before", "threads", "threads, FX key alone")
 """Cases whose setting does not change code for a GPU: the code must be restored under both values."""
 
 

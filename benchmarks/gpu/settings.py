@@ -179,6 +179,17 @@ def threads(_: str, count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def attention_before(device: str, called: bool) -> Iterator[None]:
+    """Call PyTorch's attention before the program is compiled, or do not."""
+    import torch
+
+    if called:
+        query = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16, device=device)
+        torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    yield
+
+
+@contextlib.contextmanager
 def chosen(_: str, value: Any) -> Iterator[None]:
     """Let the programs of this process be made with ``value``."""
     _CHOSEN.append(value)
@@ -287,6 +298,11 @@ def pinned_constant(_: str) -> Callable[[Any], Any]:
     return function
 
 
+def weights(_: str) -> Callable[[Any], Any]:
+    """Make a function with a softmax, which may be a part of attention."""
+    return lambda x: (x * 5).softmax(-1) @ x
+
+
 def dynamic(_: str) -> Callable[[Any], Any]:
     """Make a function whose reduction is compiled for the size that is hinted."""
     return lambda x: (x * 3).softmax(0)
@@ -389,32 +405,40 @@ class Case:
 
 
 def cases(device: str) -> dict[str, Case]:
-    """Return the programs with their settings. Pinned memory needs a GPU."""
+    """Return the programs with their settings.
+
+    Pinned memory and an order of attention kernels that changes need a GPU. The latter comes first: other
+    programs have PyTorch choose a kernel, too."""
     import torch
 
+    attention = Case(weights, attention_before, (False, True))
     pinned = Case(pinned_constant, chosen, (False, True), graphs_alone=True)
     halves = (torch.bfloat16, torch.float16)
     wholes = (torch.float32, torch.float64)
-    return {
-        "autocast": Case(linear, autocast, halves),
-        "autocast, training": Case(training, autocast, halves, grad=True),
-        "autocast inside the graph": Case(inside, autocast_dtype, halves),
-        "default dtype": Case(ramp, default_dtype, wholes),
-        "default dtype, FX key alone": Case(ramp_alone, default_dtype, wholes, graphs_alone=True),
-        "threads": Case(total, threads, (2, 1)),
-        "threads, FX key alone": Case(total_alone, threads, (2, 1), graphs_alone=True),
-        "hint of a dynamic size": Case(dynamic, chosen, (64, 512), mark=mark_with_hint, has=_has_hints),
-        "rank under bucketing": Case(gathered, rank_of_two, (0, 1), has=_has_buckets),
-        "an operator's gradient": Case(operator, chosen, ("once", "twice"), grad=True),
-        "options of a nested region": Case(
-            nested_region,
-            nested_options,
-            ("default_partition", "min_cut_rematerialization_partition"),
-            grad=True,
-            restored=False,
-            has=_has_nested_options,
-        ),
-    } | ({"pinned constant, FX key alone": pinned} if device == "cuda" else {})
+    return (
+        ({"attention before": attention} if device == "cuda" else {})
+        | {
+            "autocast": Case(linear, autocast, halves),
+            "autocast, training": Case(training, autocast, halves, grad=True),
+            "autocast inside the graph": Case(inside, autocast_dtype, halves),
+            "default dtype": Case(ramp, default_dtype, wholes),
+            "default dtype, FX key alone": Case(ramp_alone, default_dtype, wholes, graphs_alone=True),
+            "threads": Case(total, threads, (2, 1)),
+            "threads, FX key alone": Case(total_alone, threads, (2, 1), graphs_alone=True),
+            "hint of a dynamic size": Case(dynamic, chosen, (64, 512), mark=mark_with_hint, has=_has_hints),
+            "rank under bucketing": Case(gathered, rank_of_two, (0, 1), has=_has_buckets),
+            "an operator's gradient": Case(operator, chosen, ("once", "twice"), grad=True),
+            "options of a nested region": Case(
+                nested_region,
+                nested_options,
+                ("default_partition", "min_cut_rematerialization_partition"),
+                grad=True,
+                restored=False,
+                has=_has_nested_options,
+            ),
+        }
+        | ({"pinned constant, FX key alone": pinned} if device == "cuda" else {})
+    )
 
 
 # One program ----------------------------------------------------------------------------------

@@ -115,6 +115,32 @@ def test_a_graph_with_attention_has_the_allowed_backends_in_its_key(function: An
     assert ambient.of_autograd(details, details.gm)["attention_backends"] == first
 
 
+def test_the_order_of_attention_kernels_is_settled_before_it_is_in_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the key of a process that called attention before is another. A GPU shows it:
+    `benchmarks/gpu/false_hits.py`, "attention before"."""
+    events: list[str] = []
+    monkeypatch.setattr(ambient, "settle_attention_order", lambda: events.append("settled"))
+    monkeypatch.setattr(ambient, "_backend_getters", lambda: events.append("read") or ())
+    for function in (torch.softmax, torch.relu):
+        traced = torch.fx.Graph()
+        traced.call_function(function, (traced.placeholder("x"),))
+        details = New(torch.fx.GraphModule({}, traced), graph_on("cpu"))
+        ambient.of_autograd(details, details.gm)
+    assert events == ["settled", "read"], "not for a graph without a softmax"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_an_order_that_cannot_be_settled_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    ambient._choose_attention.cache_clear()
+    before = {name: getattr(torch._C, name)() for name in ambient._backend_getters()}
+    ambient.settle_attention_order()
+    assert {name: getattr(torch._C, name)() for name in ambient._backend_getters()} == before
+    ambient._choose_attention.cache_clear()
+
+
 def test_a_method_of_tensors_that_the_program_replaced_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     details = New(torch.fx.symbolic_trace(lambda x: x.sin().split(2)), graph_on("cpu"))
     assert ambient.of_autograd(details, details.gm) == {}

@@ -280,19 +280,6 @@ def test_the_settings_have_the_rank_where_it_is_in_the_code(monkeypatch: pytest.
 
 
 @pytest.mark.compiles
-def test_a_record_says_whether_its_trace_chooses_an_attention_kernel() -> None:
-    import torch
-
-    def noted(call: Any) -> bool:
-        frame = stored.RecordedFrame(code=None, backend="", settings={})
-        graph_facts.note_graph(frame, torch.fx.symbolic_trace(call), operators.RegisteredFunctions())
-        return frame.attention
-
-    assert noted(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
-    assert not noted(lambda x: torch.softmax(x @ x, -1))
-
-
-@pytest.mark.compiles
 @pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
 def test_a_reason_names_the_setting_that_differs() -> None:
     changes = {

@@ -41,7 +41,7 @@ def test_a_description_of_an_h100_is_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"format": 2}, "format 2"),
+        ({"format": 1}, "format 1"),
         ({"name": "H100\x1b[2J"}, "name"),
         ({"name": "x" * 101}, "name"),
         ({"capability": "9"}, "capability"),
@@ -50,6 +50,8 @@ def test_a_description_of_an_h100_is_read() -> None:
         ({"properties": {**H100["properties"], "warp_size": 1 << 60}}, "warp_size"),
         ({"properties": {**H100["properties"], "__class__": 1, "a b": 1}}, "a b"),
         ({"triton": {}}, "max_shared_mem"),
+        ({"attention": []}, "attention"),
+        ({"attention": [3, 3, 1]}, "attention"),
         ({"capability": ["9.0"]}, "capability"),
     ],
 )

@@ -139,6 +139,20 @@ def test_a_graph_has_the_text_that_it_has_on_the_gpu(tmp_path: Path) -> None:
     assert "torch.nn.parameter.Parameter" in text and "torch.Tensor" in text and "FakeTensor" not in text
 
 
+def test_keys_have_the_order_of_attention_kernels_of_the_gpu(tmp_path: Path) -> None:
+    """On an H100 PyTorch tries cuDNN's kernel first, once it has chosen one."""
+    code = (
+        "import sys, torch; from pathlib import Path\n"
+        "from cachesvc.warm.gpuless import description, stand_in\n"
+        "stand_in.install(description.read(Path(sys.argv[1])))\n"
+        "from cachesvc_client.graphs.ambient import of_autograd\n"
+        "graph = torch.fx.symbolic_trace(lambda x: torch.softmax(x, -1))\n"
+        "parts = of_autograd(object(), graph)\n"
+        "print(parts['attention_backends']['_get_sdp_priority_order'])"
+    )
+    assert _run(tmp_path, "-c", code, str(H100)).strip() == "[3, 1, 2, 0, 4]"
+
+
 def test_an_entry_says_that_it_is_unproven(warm: Run) -> None:
     manifest = warm.manifest("mlp")
     assert manifest.statement.lane == "unproven"

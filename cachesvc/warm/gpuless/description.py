@@ -14,7 +14,7 @@ from typing import Any
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, Unsupported
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file's format."""
 MAX_BYTES = 64 * 1024
 """Bytes of a file that are read at most."""
@@ -33,6 +33,8 @@ class DeviceDescription:
         capability: The compute capability, such as ``9.0``.
         properties: The numbers of ``torch.cuda.get_device_properties``, by their names there.
         triton: The numbers of Triton's ``get_device_properties``, by their names there.
+        attention: The order in which PyTorch tries its attention kernels there, as numbers of
+            ``torch.nn.attention.SDPBackend``. It is in the keys of graphs with a softmax.
         torch: The torch that asked, and the CUDA version it was built for.
         triton_version: The Triton that asked.
         driver: The version of the driver. No key holds it.
@@ -43,6 +45,7 @@ class DeviceDescription:
     capability: str
     properties: dict[str, int] = field(default_factory=dict)
     triton: dict[str, int] = field(default_factory=dict)
+    attention: list[int] = field(default_factory=list)
     torch: str = ""
     triton_version: str = ""
     driver: str = ""
@@ -64,6 +67,8 @@ class DeviceDescription:
             raise ValueError(f"properties lack {', '.join(missing)}")
         if "max_shared_mem" not in self.triton:
             raise ValueError("triton lacks max_shared_mem")
+        if not self.attention or sorted(self.attention) != list(range(len(self.attention))):
+            raise ValueError("attention: not an order of PyTorch's attention kernels")
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -116,10 +121,21 @@ def describe() -> DeviceDescription:
         f"{properties.major}.{properties.minor}",
         {name: int(number) for name, number in sorted(numbers.items()) if _is_number(number)},
         {name: int(number) for name, number in sorted(driver.active.utils.get_device_properties(0).items())},
+        _attention(),
         f"{torch.__version__} cuda {torch.version.cuda}",
         triton.__version__,
         _driver(),
     )
+
+
+def _attention() -> list[int]:
+    """Return in which order PyTorch tries its attention kernels on this GPU."""
+    import torch
+
+    from cachesvc_client.graphs.ambient import settle_attention_order
+
+    settle_attention_order()
+    return [int(kernel) for kernel in torch._C._get_sdp_priority_order()]
 
 
 def _is_number(value: Any) -> bool:

@@ -38,6 +38,7 @@ def install(device: DeviceDescription) -> StandIn:
     for module, path, replacement in stand_in.replacements():
         _replace(module, path, replacement)
     stand_in.name_driver()
+    stand_in.order_attention()
     return stand_in
 
 
@@ -94,6 +95,7 @@ class StandIn:
         device = self.decisions.device
         facts = {"gpu": device.name, "compute_capability": device.capability}
         yield "cachesvc_client.environment.gpu", "first_gpu", always(facts)
+        yield "cachesvc_client.graphs.ambient", "settle_attention_order", always(None)
         yield from self._answers()
         yield from self._tensors()
         yield self._graph_inputs()
@@ -185,6 +187,12 @@ class StandIn:
                 utils=SimpleNamespace(get_device_properties=always(dict(device.triton))),
             )
         )
+
+    def order_attention(self) -> None:
+        """Have PyTorch try its attention kernels in the order that it has on the device: keys hold it."""
+        import torch
+
+        torch._C._set_sdp_priority_order(self.decisions.device.attention)
 
     def place(self, module: Any) -> None:
         """Replace the parameters and buffers of a module by fake ones on the absent device. What is shared

@@ -38,10 +38,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
+
+_log = logging.getLogger("cachesvc")
 
 _AUTOCAST_DEVICES = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu")
 """Device types that autocast knows, for a torch that does not list them."""
@@ -166,6 +169,7 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
         parts["ambient_autocast_dtypes"] = dtypes
     if any(_may_be_attention(node) for node in graph_nodes(graph)):
+        settle_attention_order()
         parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
     methods = {node.target for node in graph_nodes(graph) if node.op == "call_method"}
     if replaced := [text for method in sorted(methods) if (text := replacement(method))]:
@@ -373,6 +377,34 @@ def _hints_of_inputs(mode: Any) -> dict[str, int]:
         for tensor, number in tensors
         for dimension, hint in sorted(getattr(tensor, "_dynamo_hint_overrides", {}).items())
     }
+
+
+def settle_attention_order() -> None:
+    """Have PyTorch decide now in which order it tries its attention kernels on this GPU.
+
+    From 2.10 on it puts cuDNN's first on some GPUs, when it chooses a kernel for the first time in a process:
+    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. So a process that called attention before would
+    make other keys than one that did not, for a graph that Inductor may compile to attention. Does nothing
+    where the process uses no GPU.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():
+        _choose_attention()
+
+
+@functools.cache
+def _choose_attention() -> None:
+    """Have PyTorch choose a kernel for tensors without elements, once. Where that fails, the order stays."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    try:
+        with _disable_current_modes(), torch.no_grad():
+            query = torch.empty(1, 1, 0, 64, dtype=torch.bfloat16, device="cuda")
+            torch._fused_sdp_choice(query, query, query)
+    except Exception:  # noqa: BLE001 - internals of torch, and its driver
+        _log.debug("PyTorch chose no attention kernel", exc_info=True)
 
 
 @functools.cache

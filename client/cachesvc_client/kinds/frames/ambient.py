@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -20,8 +19,6 @@ from typing import Any
 from ...graphs import ambient
 from .deferred import with_stand_ins
 from .describe import text_of
-
-_log = logging.getLogger("cachesvc")
 
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
 """Names under which a wrapper of ``torch.compile`` keeps the backend (torch 2.10 to 2.15)."""
@@ -105,36 +102,6 @@ def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> st
     """Return in words which settings differ between two answers of `settings`; else an empty text."""
     names = sorted(name for name in {*recorded, *here} if recorded.get(name) != here.get(name))
     return ", ".join(ambient.PARTS.get(name.removeprefix(_AUTOGRAD), name) for name in names[:_MOST_NAMES])
-
-
-def settle_attention_order() -> None:
-    """Have PyTorch decide now in which order it tries its attention kernels on this GPU, as the trace of a
-    frame with attention does.
-
-    From 2.10 on it puts cuDNN's first on some GPUs, when it chooses a kernel for the first time in a process:
-    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. A given frame chooses none by itself, so that
-    what comes after it would see another order than its builder saw.
-    """
-    import torch
-
-    if torch.cuda.is_initialized():
-        _choose_attention()
-
-
-@functools.cache
-def _choose_attention() -> None:
-    """Have PyTorch choose a kernel for tensors without data, once. Where that fails, the order stays as it
-    is."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    try:
-        with _disable_current_modes(), torch.no_grad(), FakeTensorMode():
-            query = torch.empty(1, 1, 64, 64, dtype=torch.bfloat16, device="cuda")
-            torch.nn.functional.scaled_dot_product_attention(query, query, query)
-    except Exception:  # noqa: BLE001 - internals of torch, and its driver
-        _log.debug("PyTorch chose no attention kernel", exc_info=True)
 
 
 def _short(text: str) -> str:

@@ -132,8 +132,6 @@ class Giver:
         if match.comparison is not None and (reason := match.file.not_comparable(frame)):
             raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
-        if frame.attention:
-            ambient.settle_attention_order()
         manager = live_guards(frame, call)
         _install_functions(match, call, backend.config)
         code = _code(frame.bytecode)

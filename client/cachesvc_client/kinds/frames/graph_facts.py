@@ -26,8 +26,6 @@ _CACHEABLE = "unsafe_marked_cacheable_functions"
 """The setting that names functions which AOTAutograd may keep."""
 _RECORDED = "recorded"
 """The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
-_ATTENTION = "scaled_dot_product_attention"
-"""The function that chooses an attention kernel, also where a trace only computes shapes."""
 _CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 """Matches an operator in generated code."""
 
@@ -65,7 +63,6 @@ def note_graph(frame: RecordedFrame, graph: Any, registered: operators.Registere
     nodes = list(graph_nodes(graph))
     methods = {node.target for node in nodes if node.op == "call_method"}
     frame.methods |= {name: ambient.replacement(name) for name in methods}
-    frame.attention |= any(_ATTENTION in getattr(node.target, "__name__", "") for node in nodes)
     if kernels := list(user_kernels.describe_kernels(nodes)):
         return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 8
+FORMAT = 9
 """The number of the format. A file of another format is not read."""
 
 
@@ -65,7 +65,6 @@ class RecordedFrame:
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
-        attention: Whether a trace of the frame has PyTorch choose an attention kernel.
         groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
     """
@@ -86,7 +85,6 @@ class RecordedFrame:
     operators: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
-    attention: bool = False
     groups: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 
