@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...graphs.operators import RegisteredFunctions
 from ..kind import Comparison
-from . import ambient, stored
+from . import ambient, gpu_libraries, stored
 from .arguments import FrameCall
 from .deferred import kernels_named_by, read_graph
 from .describe import changed
@@ -132,7 +132,8 @@ class Giver:
         if match.comparison is not None and (reason := match.file.not_comparable(frame)):
             raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
-        manager = live_guards(frame, call)
+        with gpu_libraries.started(frame.libraries):
+            manager = live_guards(frame, call)
         _install_functions(match, call, backend.config)
         code = _code(frame.bytecode)
         _note_output(code, call.code)

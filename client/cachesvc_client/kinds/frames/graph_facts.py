@@ -14,6 +14,7 @@ from typing import Any
 from ...graphs import operators, user_kernels
 from ...graphs.keys import graph_nodes
 from . import ambient
+from .gpu_libraries import library_calls
 from .stored import RecordedFrame
 
 _UNCACHED = (
@@ -69,13 +70,14 @@ def note_graph(frame: RecordedFrame, graph: Any, registered: operators.Registere
 
 
 def note_code(frame: RecordedFrame, source: str, registered: operators.RegisteredFunctions) -> str:
-    """Record the operators that generated code calls: those of an operator's own code among them. Return as
-    `note_graph`."""
+    """Record the operators that generated code calls, those of an operator's own code among them, and the
+    functions of the GPU's libraries. Return as `note_graph`."""
     names = {
         f"{space}::{name}" + (f".{overload}" if overload not in ("", "default") else "")
         for space, name, overload in _CALLS.findall(source)
         if space not in operators.CORE
     }
+    frame.libraries = library_calls(source)
     return _note_operators(frame, names, registered)
 
 

@@ -47,7 +47,7 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
     identities = _identities(frame, names)
     guards = GuardsSet(OrderedSet([*recorded, *identities]))
     graph = dataclasses.replace(state.output_graph, _guards=guards)
-    with recording_settings(), _live_objects(identities, scope, frame.markings):
+    with recording_settings(), _live_objects(identities, scope, frame.markings), _short_hints():
         manager = CheckFunctionManager(
             call.code,
             OutputGraphCommon(graph),
@@ -178,11 +178,22 @@ def _live_objects(
     live = {id(guard) for guard in identities}
     kinds = CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES
     globals_and_locals = dict(scope)
+    recorded_values: dict[str, Any] = {}
+    live_values: dict[str, Any] = {}
 
     def get(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
+        # PyTorch asks for a value five times on average.
+        name = asked.name
         # A guard of an attribute is a guard of its own, which PyTorch makes while it makes another.
         if isinstance(asked, Guard) and (id(asked) in live or asked.create_fn_name() in kinds):
-            return get_live(builder, asked, *rest, **named)
+            if name not in live_values:
+                live_values[name] = get_live(builder, asked, *rest, **named)
+            return live_values[name]
+        if name not in recorded_values:
+            recorded_values[name] = get_recorded(builder, asked, *rest, **named)
+        return recorded_values[name]
+
+    def get_recorded(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
         try:
             recorded = original(builder, asked, *rest, **named)
         except Exception:  # noqa: BLE001 - an expression that reads what the record leaves out
@@ -192,11 +203,10 @@ def _live_objects(
         if isinstance(recorded, types.CodeType):
             value = get_live(builder, asked, *rest, **named)
             if not _is_code(value, recorded):
-                raise Differs(f"{getattr(asked, 'name', asked)} is other code")
+                raise Differs(f"{asked.name} is other code")
             return value
-        if markings:
-            for name, mark in markings.get(getattr(asked, "name", ""), {}).items():
-                setattr(recorded, name, mark)
+        for name, mark in markings.get(asked.name, {}).items():
+            setattr(recorded, name, mark)
         return recorded
 
     def get_live(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
@@ -206,12 +216,30 @@ def _live_objects(
         try:
             return original(builder, asked, *rest, **named)
         except Exception as error:  # noqa: BLE001 - the live object is another one than the recorded
-            name = getattr(asked, "name", asked)
-            raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
+            raise Differs(f"{asked.name} cannot be read: {type(error).__name__}") from None
         finally:
             builder.scope, builder.src_get_value_cache = builder_scope, cache
 
     with temporary_attribute(GuardBuilder, "get", get):
+        yield
+
+
+@contextlib.contextmanager
+def _short_hints() -> Iterator[None]:
+    """Have PyTorch look for the variable of a closure, which the text of a failed guard names, only in
+    sources that have one. It walks up the whole source of each guard otherwise."""
+    from torch._dynamo import guards
+
+    name = "_get_closure_var_hint"
+    original = getattr(guards, name, None)
+    if original is None:
+        yield
+        return
+
+    def hint(source: Any) -> Any:
+        return original(source) if source is not None and "cell_contents" in source.name else None
+
+    with temporary_attribute(guards, name, hint):
         yield
 
 

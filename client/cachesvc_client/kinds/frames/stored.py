@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .eager import EagerGraph
+from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
 FORMAT = 9
@@ -65,6 +66,7 @@ class RecordedFrame:
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
+        libraries: What the graphs call of the GPU's libraries.
         groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
     """
@@ -85,6 +87,7 @@ class RecordedFrame:
     operators: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
+    libraries: tuple[LibraryCall, ...] = ()
     groups: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 

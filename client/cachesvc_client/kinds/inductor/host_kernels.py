@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import os
 import threading
 import time
@@ -152,11 +153,7 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> st
         raise ValueError(f"load_async has parameters that are not known: {', '.join(sorted(unknown))}")
     arguments.pop("submit_fn", None)
     arguments["extra_flags"] = list(arguments.get("extra_flags", ()))
-    settings = {
-        name: repr(value)
-        for name, value in config.get_config_copy().items()
-        if name.startswith(("cpp.", "aot_inductor.debug"))
-    }
+    settings = {name: repr(operator.attrgetter(name)(config)) for name in _setting_names()}
     facts = {
         "class": cls.__qualname__,
         "given": arguments,
@@ -166,6 +163,17 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> st
         "capability": _capability(os.environ.get("ATEN_CPU_CAPABILITY", "")),
     }
     return _hexdigest(facts)
+
+
+@functools.cache
+def _setting_names() -> tuple[str, ...]:
+    """Return the names of Inductor's settings that decide how a host kernel is compiled.
+
+    PyTorch copies all settings to list them, in more than a millisecond, and a model has dozens of kernels.
+    """
+    from torch._inductor import config
+
+    return tuple(name for name in config.get_config_copy() if name.startswith(("cpp.", "aot_inductor.debug")))
 
 
 @functools.cache
