@@ -16,10 +16,16 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState, RestoredFacts
-from cachesvc_client.kinds.tilelang import provenance
 from cachesvc_client.kinds.tilelang.kernels import Kernels
 from cachesvc_client.kinds.tilelang.kind import KIND, TileLangState
-from cachesvc_client.kinds.tilelang.provenance import Provenance, check_flags, check_source, facts_here
+from cachesvc_client.kinds.tilelang.provenance import (
+    Provenance,
+    check_flags,
+    check_source,
+    compilers_here,
+    facts_here,
+)
+from cachesvc_client.kinds.tilelang.versions import CPU
 from cachesvc_client.kinds.torch_extensions.flags import Doubt
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
@@ -30,7 +36,8 @@ KEY, HOST = "a1" * 32, "0" * 16
 FOLDER = f"cachesvc/{HOST}/{KEY}/{'b2' * 8}"
 OWN = f"0.1.15/linux-x86_64/kernels/{KEY}"
 NAMES = ("params.json", "device_kernel.cu", "host_kernel.cu", "kernel_lib.so", "manifest.json", "made.json")
-MADE = b'{"compiler":"g++ 12.2.0","facts":{},"format":1}'
+MADE = b'{"compilers":{"the compiler":"g++ 12.2.0"},"facts":{},"format":2}'
+COMPILER = "the compiler"
 
 
 class TestConformance(KindConformance):
@@ -46,7 +53,7 @@ class TestConformance(KindConformance):
     )
     others = (
         *(f"{OWN}/{name}" for name in NAMES),
-        *(f"{FOLDER}/params.pkl", f"{FOLDER}/kernel.py", f"{FOLDER}/executable.so", f"{FOLDER}/kernel.cubin"),
+        *(f"{FOLDER}/params.pkl", f"{FOLDER}/kernel.py", f"{FOLDER}/kernel.cubin"),
         *(f"{FOLDER}/.manifest.json.1_2.tmp", f"0.1.15/linux-x86_64/.staging/{KEY}_1_2/params.json"),
         *(f"../{FOLDER}/kernel_lib.so", f"/{FOLDER}/kernel_lib.so", f"{FOLDER}/sub/kernel_lib.so"),
         *(f"{FOLDER}/../made.json", f"autotuner/{KEY}/best_config.json", f"{FOLDER}/kernel_libXso"),
@@ -55,7 +62,7 @@ class TestConformance(KindConformance):
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, TileLangState)
         assert (root / FOLDER).is_dir()
-        state._kernels.loaded.add(FOLDER)
+        state._kernels.loaded[FOLDER] = CPU
         return {f"{FOLDER}/{name}" for name in NAMES}
 
     def allowed(self, state: KindState) -> list[Path]:
@@ -96,37 +103,39 @@ def _compiler(tmp_path: Path, name: str = "g++", content: bytes = b"\x7fELF one 
 def test_versions_libraries_headers_and_variables_differ(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Provenance("g++ 12.2.0", facts_here())
-    assert made.difference(facts_here(), None) == "", "a host without a compiler differs in nothing"
-    assert made.difference(facts_here(), "g++ 12.2.0") == ""
-    reasons = [made.difference(facts_here(), "clang++ 16.0.6")]
+    made = Provenance({COMPILER: "g++ 12.2.0"}, facts_here(CPU, {}))
+    assert made.difference(facts_here(CPU, {}), {COMPILER: None}) == "", (
+        "a host without a compiler differs in nothing"
+    )
+    assert made.difference(facts_here(CPU, {}), {COMPILER: "g++ 12.2.0"}) == ""
+    reasons = [made.difference(facts_here(CPU, {}), {COMPILER: "clang++ 16.0.6"})]
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["tilelang"], "__version__", "0.1.16")
-        reasons.append(made.difference(facts_here(), None))
+        reasons.append(made.difference(facts_here(CPU, {}), {COMPILER: None}))
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["tvm_ffi"], "__version__", "0.1.11")
-        reasons.append(made.difference(facts_here(), None))
+        reasons.append(made.difference(facts_here(CPU, {}), {COMPILER: None}))
     with monkeypatch.context() as patch:
         patch.setenv("TILELANG_OF_A_LATER_RELEASE", "hunter2")
-        reasons.append(made.difference(facts_here(), None))
+        reasons.append(made.difference(facts_here(CPU, {}), {COMPILER: None}))
     for file in ("lib/libtilelang.so", "src/tl_templates/cpp/common.h"):
         before = (package / file).read_bytes()
         (package / file).write_bytes(before + b"changed")
-        reasons.append(made.difference(facts_here(), None))
+        reasons.append(made.difference(facts_here(CPU, {}), {COMPILER: None}))
         (package / file).write_bytes(before)
     assert all(reasons) and len(set(reasons)) == len(reasons) == 6
     assert "hunter2" not in "".join(reasons), "the value of a variable is not kept"
-    assert made.difference(facts_here(), None) == ""
+    assert made.difference(facts_here(CPU, {}), {COMPILER: None}) == ""
 
 
 def test_variables_that_change_no_code_are_no_difference(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = facts_here()
+    before = facts_here(CPU, {})
     monkeypatch.setenv("TILELANG_CACHE_DIR", "/elsewhere")
     monkeypatch.setenv("TILELANG_VERBOSE", "1")
     monkeypatch.setenv("TL_TEMPLATE_PATH", str(package / "3rdparty" / ".." / "src"))
-    assert facts_here() == before
+    assert facts_here(CPU, {}) == before
 
 
 @pytest.mark.usefixtures("package")
@@ -142,26 +151,26 @@ def test_a_variable_that_names_other_files_is_a_doubt(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(Doubt, match=variable):
-        facts_here()
+        facts_here(CPU, {})
 
 
 @pytest.mark.usefixtures("package")
 def test_a_program_that_changes_sources_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["tvm_ffi"], "get_global_func", lambda _, **__: object())
     with pytest.raises(Doubt, match="changes the source"):
-        facts_here()
+        facts_here(CPU, {})
 
 
 @pytest.mark.usefixtures("package")
 def test_the_compiler_is_the_one_that_tilelang_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert provenance.compiler_identity() is None
+    assert compilers_here(CPU)[COMPILER] is None
     _compiler(tmp_path, "c++", b"\x7fELF c++")
-    first = provenance.compiler_identity()
+    first = compilers_here(CPU)[COMPILER]
     _compiler(tmp_path, "g++", b"\x7fELF g++")
-    second = provenance.compiler_identity()
+    second = compilers_here(CPU)[COMPILER]
     monkeypatch.setenv("CC", str(tmp_path / "bin" / "c++"))
     assert first is not None and second is not None and first != second
-    assert provenance.compiler_identity() == first
+    assert compilers_here(CPU)[COMPILER] == first
 
 
 def test_flags_that_read_a_file_are_a_doubt() -> None:
@@ -192,14 +201,14 @@ def test_a_source_that_includes_the_users_files_is_a_doubt() -> None:
             check_source(b"int x;\n" + line + b"\n")
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format":2}', b'{"format":1}', b"\xff", b"1"])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format":1}', b'{"format":2}', b"\xff", b"1"])
 def test_a_file_of_another_form_is_refused(data: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         Provenance.decode(data)
 
 
 def test_what_a_kernel_was_made_with_survives_its_file() -> None:
-    made = Provenance("g++ 12.2.0", {"TileLang": "0.1.15"})
+    made = Provenance({COMPILER: "g++ 12.2.0"}, {"TileLang": "0.1.15"})
     assert Provenance.decode(made.encode()) == made
 
 
@@ -288,7 +297,9 @@ def restored(package: Path, tmp_path: Path, state: TileLangState) -> Path:
     (root / FOLDER).mkdir(parents=True)
     for name in NAMES:
         (root / FOLDER / name).write_bytes(b"of the entry")
-    (root / FOLDER / "made.json").write_bytes(Provenance("g++ 12.2.0", facts_here()).encode())
+    (root / FOLDER / "made.json").write_bytes(
+        Provenance({COMPILER: "g++ 12.2.0"}, facts_here(CPU, {})).encode()
+    )
     state.accept(root, [f"{FOLDER}/{name}" for name in NAMES])
     return root
 

@@ -21,12 +21,11 @@ from ...environment import cxx
 from ...wire.digest import Digest
 from ..torch_extensions.dependencies import Dependencies, cuda_headers, read_with
 from ..torch_extensions.flags import Doubt, compiler_words, linked_files
+from ..torch_extensions.nvcc import nvcc_identity
 from ..torch_extensions.request import BuildRequest
 from .rules import MODULE_NAME
 from .versions import CUDA_HOME, FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS, UNLISTED_FOLDERS
 
-_TOOLS = ("ptxas", "fatbinary", "cudafe++", "nvlink", "../nvvm/bin/cicc")
-"""Programs that nvcc runs, relative to its folder."""
 _OF_CUDA = re.compile(r"\$cuda_home/")
 """Matches include paths of CUDA's, which `Toolkit.brought` has."""
 
@@ -113,7 +112,7 @@ class Toolkit:
         return {
             "c++": cxx.identity({**environ, "CXX": environ.get("CXX", "c++")}),
             "cc": cxx.identity({**environ, "CXX": host}),
-            "nvcc": _nvcc(self.nvcc) if self.nvcc is not None else None,
+            "nvcc": nvcc_identity(self.nvcc) if self.nvcc is not None else None,
         }
 
     def brought(self) -> list[Path]:
@@ -124,15 +123,6 @@ class Toolkit:
         homes = [self.home, *([self.nvcc.parents[1]] if self.nvcc is not None else [])]
         headers = [folder for home in homes for folder in cuda_headers(home)]
         return [*headers, *map(Path, _python_includes()), Path(torch.__file__).parent / "include"]
-
-
-def _nvcc(file: Path) -> str | None:
-    """Return the identity of nvcc and of the programs that it runs."""
-    identity = cxx.identity({**os.environ, "CXX": str(file)})
-    if identity is None:
-        return None
-    sizes = [str(os.path.getsize(file.parent / tool)) for tool in _TOOLS if (file.parent / tool).is_file()]
-    return " ".join((identity, *sizes))
 
 
 def _common(directories: Iterable[Any] | None) -> tuple[list[str], tuple[Path, ...]]:

@@ -1,4 +1,4 @@
-"""The kind `tilelang`: kernels that TileLang compiles for the CPU, so that a service compiles none."""
+"""The kind `tilelang`: kernels that TileLang compiles, so that a service compiles none."""
 
 from .kind import KIND
 

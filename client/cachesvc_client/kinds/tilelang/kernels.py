@@ -16,8 +16,9 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..look_ups import LookUps
 from ..rules import AcceptedFolders
-from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
-from .versions import BACKEND, TARGET
+from ..torch_extensions.flags import Doubt
+from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
+from .versions import BACKENDS, CPU, CUDA, Backend
 
 if TYPE_CHECKING:
     from .provenance import Provenance
@@ -41,18 +42,19 @@ class Kernels(LookUps):
 
     def __init__(self) -> None:
         super().__init__("TileLang", "kernel")
-        self.off = False
-        """Whether this process has a GPU, where nobody has run the kind yet: then TileLang is left alone."""
         self.host = ""
         """The id of this host, for what is compiled here; empty before the environment is known."""
-        self.loaded: set[str] = set()
+        self.loaded: dict[str, Backend] = {}
         """Folders, below the kind's folder, of the accepted kernels that TileLang loaded."""
         self.compiled: dict[str, CompiledKernel] = {}
         """Kernels that were compiled here, by ``<key>/<made>``."""
         self._accepted = AcceptedFolders(RULES, MADE, HOST_FOLDER)
         """The folders that may hold the kernel of a key."""
+        self._callbacks: dict[str, Any] = {}
+        """TileLang's own functions that compile for CUDA."""
         # ``self._call`` has, beside ``reason``, ``place``: the key that TileLang looks up, and the folder
-        # that it gets, and ``manifest``: what TileLang wrote last. Neither is there before a call.
+        # that it gets; ``manifest``: what TileLang wrote last; ``code``: the source that nvcc compiled last,
+        # ``None`` if TileLang took machine code from its own folder. None is there before a call.
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be loaded."""
@@ -70,7 +72,7 @@ class Kernels(LookUps):
     def forget(self, paths: Collection[str]) -> None:
         """Treat the kernels of these paths as never used, and load them no more."""
         wrong = self._accepted.forget(paths)
-        self.loaded -= wrong
+        self.loaded = {folder: backend for folder, backend in self.loaded.items() if folder not in wrong}
         for folder in wrong:
             self.compiled.pop("/".join(folder.split("/")[2:]), None)
 
@@ -80,19 +82,18 @@ class Kernels(LookUps):
         """Run in the place of ``_load_kernel_from_disk``; any doubt falls through to the original."""
         self._call.reason = ""
         given = _arguments(call)
-        if not _is_for_cpu(given["backend_context"]):
+        backend = _backend_of(given["backend_context"])
+        if backend is None:
             return call()
         before_compile()
-        if self.off:
-            return call()
         key = str(given["key"])
-        folder = self._timed(lambda: self._find(key, given))
+        folder = self._timed(lambda: self._find(backend, key, given))
         if folder is None:
             return call()
         with self._in_place(key, folder):
             kernel = call()
         if kernel is not None:
-            self.loaded.add(self._accepted.relative(folder))
+            self.loaded[self._accepted.relative(folder)] = backend
             return kernel
         self._call.reason = "TileLang did not load the files of the entry"
         self._accepted.remove(key, folder)
@@ -111,8 +112,9 @@ class Kernels(LookUps):
 
     def compile_kernel(self, call: imports.Call) -> Any:
         """Run in the place of ``_compile_and_create_adapter``."""
-        if self.off or not _is_for_cpu(call.args[0]):
+        if _backend_of(call.args[0]) is None:
             return call()
+        self._call.code = None
         reason = getattr(self._call, "reason", "") or "it did not look into its cache"
         self._call.reason = ""
         self._note(f"TileLang compiled {_name(call)}: {reason}")
@@ -120,9 +122,29 @@ class Kernels(LookUps):
 
     def build_library(self, call: imports.Call) -> Any:
         """Run in the place of ``compile_lib``, which starts a compiler."""
-        if self.off or call.args[0].target.kind.name != TARGET:
+        if call.args[0].target.kind.name != CPU.target:
             return call()
         return counters.counter_of("cpp_commands")(call)
+
+    def compile_for_gpu(self, call: imports.Call) -> Any:
+        """Run in the place of ``compile_cuda``, which starts nvcc."""
+        answer = counters.counter_of("cpp_commands")(call)
+        self._call.code = str(call.argument("code"))
+        return answer
+
+    def own_machine_code(self, call: imports.Call) -> Any:
+        """Run in the place of ``CUDABinaryCache.load``. Nobody knows with what the machine code was made that
+        lies in TileLang's own folder."""
+        answer = call()
+        if answer is not None:
+            self._call.code = None
+        return answer
+
+    def note_callbacks(self, _module: Any) -> None:
+        """Remember TileLang's own functions, once its module for CUDA has registered them."""
+        from .provenance import cuda_callbacks
+
+        self._callbacks = cuda_callbacks()
 
     def write_manifest(self, call: imports.Call) -> Any:
         """Run in the place of ``_write_manifest``, the last step before a kernel gets its place."""
@@ -133,28 +155,30 @@ class Kernels(LookUps):
     def save(self, call: imports.Call) -> Any:
         """Run in the place of ``_save_kernel_to_disk``."""
         self._call.manifest = None
-        answer = call()
-        if not self.off and self._call.manifest is not None:
+        # For a GPU TileLang compiles the host's part here.
+        of_gpu = _backend_of(_arguments(call)["kernel"]) == CUDA
+        answer = counters.counter_of("cpp_commands")(call) if of_gpu else call()
+        if self._call.manifest is not None:
             self._timed(lambda: self._record(call.args[0], _arguments(call)))
         return answer
 
     # Look-ups and records ---------------------------------------------------------------------
 
-    def _find(self, key: str, given: Mapping[str, Any]) -> Path | None:
+    def _find(self, backend: Backend, key: str, given: Mapping[str, Any]) -> Path | None:
         """Return an accepted folder whose kernel fits, and keep the reason if there is none."""
-        from .provenance import Provenance, check_flags, compiler_identity, facts_here
+        from .provenance import Provenance, check_flags, compilers_here, facts_here
 
         check_flags(_flags(given))
         self._call.reason = "no restored entry has it with this body, target, passes and flags"
         folders = self._accepted.of(key)
-        facts = facts_here() if folders else {}
+        facts = facts_here(backend, self._callbacks) if folders else {}
         for folder in folders:
             made = Provenance.decode((folder / MADE).read_bytes())
-            self._call.reason = made.difference(facts, compiler_identity())
+            self._call.reason = made.difference(facts, compilers_here(backend))
             if not self._call.reason:
                 # TileLang asks whether the sources are there, and reads none. `warm` leaves out of an entry
                 # what no replay reads.
-                for name in FILES:
+                for name in files_of(backend):
                     (folder / name).read_bytes()
                 return folder
         return None
@@ -165,15 +189,18 @@ class Kernels(LookUps):
         Where another process was faster, TileLang keeps the other's files: then nothing is recorded.
         """
         kernel, manifest = given["kernel"], self._call.manifest
-        if not _is_for_cpu(kernel):
+        backend = _backend_of(kernel)
+        if backend is None:
             return
         folder = Path(cache._get_cache_path(given["key"]))
         if (folder / MANIFEST).read_bytes() != manifest:
             return
         digests = {name: str(entry["sha256"]) for name, entry in json.loads(manifest)["files"].items()}
-        if digests.keys() != set(FILES):
+        if digests.keys() != set(files_of(backend)):
             return
-        made = _provenance(folder, kernel).encode()
+        if backend == CUDA and getattr(self._call, "code", None) != (folder / "device_kernel.cu").read_text():
+            raise Doubt("its machine code was not compiled here from the source that TileLang shows")
+        made = _provenance(folder, kernel, backend, self._callbacks).encode()
         compiled = CompiledKernel(folder, digests, manifest, made)
         self.compiled[f"{given['key']}/{_digest(made)[:16]}"] = compiled
 
@@ -208,17 +235,17 @@ def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
     return True
 
 
-def _provenance(folder: Path, kernel: Any) -> Provenance:
+def _provenance(folder: Path, kernel: Any, backend: Backend, callbacks: Mapping[str, Any]) -> Provenance:
     """Return with what a kernel was made that this process has just compiled. Raises `Doubt`."""
-    from ..torch_extensions.flags import Doubt
-    from .provenance import Provenance, check_flags, check_source, compiler_identity, facts_here
+    from .provenance import Provenance, check_flags, check_source, compilers_here, facts_here
 
     check_flags(_flags(vars(kernel)))
-    check_source((folder / "host_kernel.cu").read_bytes())
-    identity = compiler_identity()
-    if identity is None:
-        raise Doubt("the compiler cannot be told")
-    return Provenance(identity, facts_here())
+    for name in backend.sources:
+        check_source((folder / name).read_bytes())
+    compilers = {name: identity for name, identity in compilers_here(backend).items() if identity}
+    if compilers.keys() != compilers_here(backend).keys():
+        raise Doubt("a compiler cannot be told")
+    return Provenance(compilers, facts_here(backend, callbacks))
 
 
 def _arguments(call: imports.Call) -> Mapping[str, Any]:
@@ -236,10 +263,11 @@ def _flags(given: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _is_for_cpu(owner: Any) -> bool:
-    """Return whether a context, or a kernel, of TileLang's is for the CPU."""
-    backend = getattr(owner.execution_backend, "name", owner.execution_backend)
-    return (owner.target.kind.name, backend) == (TARGET, BACKEND)
+def _backend_of(owner: Any) -> Backend | None:
+    """Return for what a context, or a kernel, of TileLang's is; ``None`` for what is left to TileLang."""
+    execution = getattr(owner.execution_backend, "name", owner.execution_backend)
+    asked = (owner.target.kind.name, execution)
+    return next((one for one in BACKENDS if (one.target, one.execution) == asked), None)
 
 
 def _name(call: imports.Call) -> str:

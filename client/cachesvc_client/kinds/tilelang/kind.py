@@ -12,7 +12,8 @@ from ...wire.errors import CacheSvcError
 from ..inductor.host_kernels import host_id
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .kernels import CompiledKernel, Kernels, copy_compiled
-from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
+from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
+from .versions import CPU
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
@@ -71,6 +72,28 @@ _BUILDS = Hook(
     role="count",
 )
 
+_COMPILES_FOR_GPU = Hook(
+    "tilelang.contrib.nvcc",
+    "compile_cuda",
+    "counts nvcc, and tells which source it compiled",
+    "no entry holds TileLang's kernels for CUDA, and nvcc is not counted",
+    role="gpu",
+)
+_OWN_CODE = Hook(
+    "tilelang.cache.cuda_binary_cache",
+    "CUDABinaryCache.load",
+    "tells machine code of TileLang's own folder from what was compiled here",
+    "no entry holds TileLang's kernels for CUDA",
+    role="gpu",
+)
+_CALLBACKS = Hook(
+    "tilelang.cuda.backend",
+    "",
+    "remembers TileLang's own functions that compile for CUDA",
+    "TileLang's kernels for CUDA are not restored, and no entry holds them",
+    role="gpu",
+)
+
 
 class TileLangState(KindState):
     """The kernels that TileLang loaded or compiled in this process."""
@@ -90,13 +113,15 @@ class TileLangState(KindState):
             (_COMPILER, kernels.compiler),
             (_COMPILES, kernels.compile_kernel),
             (_BUILDS, kernels.build_library),
+            (_COMPILES_FOR_GPU, kernels.compile_for_gpu),
+            (_OWN_CODE, kernels.own_machine_code),
         ):
             hook.install(body)
+        _CALLBACKS.watch(kernels.note_callbacks)
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
-        """Name this host; leave TileLang alone on a GPU, since the kind was proven on CPUs alone."""
+        """Name this host."""
         self._kernels.host = host_id(fingerprint)
-        self._kernels.off = "gpu" in fingerprint
 
     def leave_folder(self) -> None:
         """Allow no kernel of the folders before to be loaded."""
@@ -112,19 +137,21 @@ class TileLangState(KindState):
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the files of the kernels that were loaded or compiled; copy what was compiled here."""
-        folders = set(self._kernels.loaded)
+        folders = {folder: files_of(backend) for folder, backend in self._kernels.loaded.items()}
         for folder, kernel in [] if left or not self._kernels.host else self._compiled():
             if copy_compiled(kernel, root / folder):
-                folders.add(folder)
-        return {f"{folder}/{name}" for folder in folders for name in (*FILES, MANIFEST, MADE)}
+                folders[folder] = tuple(kernel.digests)
+        return {f"{folder}/{name}" for folder, files in folders.items() for name in (*files, MANIFEST, MADE)}
 
     def used_paths(self) -> set[str]:
         """Return the paths of the libraries that were loaded."""
-        return {f"{folder}/kernel_lib.so" for folder in self._kernels.loaded}
+        return {f"{folder}/{backend.library}" for folder, backend in self._kernels.loaded.items()}
 
     def has_host_code(self) -> bool:
-        """Return whether a kernel was loaded or compiled: its code is for this host."""
-        return self.has_opened()
+        """Return whether a kernel for the CPU was loaded or compiled: its code is for this host. The host's
+        part of a kernel for a GPU is compiled for any CPU of the platform."""
+        compiled = any(CPU.library in kernel.digests for kernel in self._kernels.compiled.values())
+        return compiled or CPU in self._kernels.loaded.values()
 
     def has_opened(self) -> bool:
         """Return whether a kernel was loaded or compiled."""
@@ -164,6 +191,9 @@ KIND = Kind(
     place="tilelang",
     # The variable names the folder that TileLang writes: it stays where the user or TileLang wants it.
     sets_variable=False,
-    hooks=(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
+    hooks=(
+        *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
+        *(_COMPILES_FOR_GPU, _OWN_CODE, _CALLBACKS),
+    ),
     work=_work,
 )

@@ -7,6 +7,7 @@ needs the same. What cannot be told is a `Doubt`: such a kernel is neither kept 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -19,43 +20,55 @@ from typing import Any
 
 from ...environment import cxx
 from ..torch_extensions.flags import Doubt, compiler_words
+from ..torch_extensions.nvcc import nvcc_identity
 from .versions import (
+    CUDA,
+    CUDA_CALLBACKS,
+    CUDA_HEADERS,
     IN_KEY_OR_IDLE,
+    OF_OTHER_PLATFORMS,
     OF_THE_PACKAGE,
-    POSTPROCESSORS,
     PREFIXES,
     STANDARD_CXX_HEADERS,
     STANDARD_HEADERS,
+    Backend,
 )
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_BYTES = 1 << 16
 """Bytes of a `rules.MADE` file."""
 _COMPILERS = ("g++", "clang++", "c++")
 """The compilers that TileLang looks for, in its order (``contrib/cc.py``, ``get_cplus_compiler``)."""
+_HOST_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+"""Those that TVM looks for, which compiles the host's part of a kernel for a GPU (its ``contrib/cc.py``)."""
 _READ_BY_COMPILERS = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("GCC_COMPARE_DEBUG", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "SOURCE_DATE_EPOCH"),
-    *("LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS"),
+    *("LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
 )
 """Variables with which a compiler or a linker reads other files, or writes another library."""
 _READS_NOTHING = re.compile(
-    r"-(O\w*|g\w*|D\w+(=.*)?|U\w+|m[\w.=+,-]+|f[\w.=+-]+|W[\w=+-]*|std=[\w+]+|w|pipe|pthread)"
+    r"-(O\w*|g\w*|D\w+(=.*)?|U\w+|m[\w.=+,-]+|f[\w.=+-]+|W[\w=+-]*|std=[\w+]+|w|pipe|pthread|lineinfo)"
+    r"|--?use_fast_math|--?expt-(relaxed-constexpr|extended-lambda)|--?maxrregcount=\d+"
+    r"|--?(fmad|ftz|prec-div|prec-sqrt)=(true|false)|--ptxas-options=[\w=-]+"
 )
-"""Flags with which a compiler reads no file."""
+"""Flags with which a compiler, nvcc among them, reads no file."""
+_TVM_HEADERS = Path("3rdparty", "tvm", "include")
+"""TVM's headers, in TileLang's package. Those of TVM's FFI are a package with a version of its own."""
 _INCLUDE = re.compile(rb"^\s*#\s*(?:include|include_next|import|embed)\b\s*(\S*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """With what a kernel was made. ``compiler``: its identity. ``facts``: the rest, each as a short text."""
+    """With what a kernel was made. ``compilers``: their identities, by what each is called in a reason.
+    ``facts``: the rest, each as a short text."""
 
-    compiler: str
+    compilers: Mapping[str, str]
     facts: Mapping[str, str]
 
     def encode(self) -> bytes:
         """Return the bytes of a `rules.MADE` file."""
-        document = {"format": _FORMAT, "compiler": self.compiler, "facts": dict(self.facts)}
+        document = {"format": _FORMAT, "compilers": dict(self.compilers), "facts": dict(self.facts)}
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -64,17 +77,18 @@ class Provenance:
         document = json.loads(data) if len(data) <= _MAX_BYTES else {}
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise ValueError(f"{data[:40]!r} does not say with what a kernel was made")
-        facts = {str(name): str(text) for name, text in dict(document["facts"]).items()}
-        return cls(str(document["compiler"]), facts)
+        return cls(_texts(document["compilers"]), _texts(document["facts"]))
 
-    def difference(self, facts: Mapping[str, str], compiler: str | None) -> str:
+    def difference(self, facts: Mapping[str, str], compilers: Mapping[str, str | None]) -> str:
         """Return what differs in a process with these facts, in words; an empty text if nothing does.
 
-        ``compiler``: the one that would run there. One that is absent differs in nothing: images of services
+        ``compilers``: those that would run there. One that is absent differs in nothing: images of services
         have none.
         """
-        if compiler is not None and compiler != self.compiler:
-            return f"the compiler is {compiler} here, and {self.compiler} there"
+        for name, compiler in compilers.items():
+            there = self.compilers.get(name, "none")
+            if compiler not in (None, there):
+                return f"{name} is {compiler} here, and {there} there"
         for name in sorted({*facts, *self.facts}):
             here, there = facts.get(name, "none"), self.facts.get(name, "none")
             if here != there:
@@ -82,26 +96,47 @@ class Provenance:
         return ""
 
 
-def compiler_identity(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the identity of the compiler that TileLang would run, ``None`` where there is none."""
+def compilers_here(backend: Backend, environ: Mapping[str, str] = os.environ) -> dict[str, str | None]:
+    """Return the identities of the compilers that TileLang would run; ``None`` for one that is not there.
+
+    A host without nvcc compiles nothing for a GPU, whatever other compilers it has.
+    """
+    compilers = {"the compiler": _first(_COMPILERS, environ)}
+    if backend != CUDA:
+        return compilers
+    home = str(getattr(sys.modules.get("tilelang.env"), "CUDA_HOME", "") or "")
+    compilers["the compiler of the host's part"] = _first(_HOST_COMPILERS, environ)
+    compilers["nvcc"] = nvcc_identity(Path(home, "bin", "nvcc"), environ) if home else None
+    return compilers if compilers["nvcc"] else dict.fromkeys(compilers)
+
+
+def _first(names: Iterable[str], environ: Mapping[str, str]) -> str | None:
+    """Return the identity of the compiler that a variable names, else of the first that is on the PATH."""
     search = environ.get("PATH", os.defpath)
     named = environ.get("CXX") or environ.get("CC")
-    command = named or next((name for name in _COMPILERS if shutil.which(name, path=search)), None)
+    command = named or next((name for name in names if shutil.which(name, path=search)), None)
     return cxx.identity({**environ, "CXX": command}) if command else None
 
 
-def facts_here(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def facts_here(
+    backend: Backend, callbacks: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the facts of this process. Raises `Doubt` where a program or a variable may change the code in a
-    way that has no short text."""
-    _refuse_postprocessors()
+    way that has no short text.
+
+    ``callbacks``: TileLang's own functions, by the names under which it registers them for CUDA.
+    """
+    _refuse_postprocessors(backend)
+    if backend == CUDA:
+        _refuse_other_callbacks(callbacks)
     for name in _READ_BY_COMPILERS:
         if environ.get(name):
             raise Doubt(f"the variable {name} changes what a compiler reads")
     package = _package()
-    for name in OF_THE_PACKAGE:
+    for name in (*OF_THE_PACKAGE, *(("TL_CUTLASS_PATH",) if backend == CUDA else ())):
         if any(not _inside(path, package) for path in environ.get(name, "").split(os.pathsep) if path):
             raise Doubt(f"the variable {name} names files that are not TileLang's own")
-    return {**_versions(), **_libraries(package), **dict(_variables(environ))}
+    return {**_versions(), **_libraries(package, backend), **dict(_variables(environ))}
 
 
 def check_flags(flags: Iterable[str]) -> None:
@@ -112,7 +147,8 @@ def check_flags(flags: Iterable[str]) -> None:
 
 
 def check_source(source: bytes) -> None:
-    """Raise `Doubt` for a source that includes more than TileLang's own headers and those of the compiler."""
+    """Raise `Doubt` for a source that includes more than the headers of TileLang, TVM, the CUDA toolkit and
+    the compilers."""
     if b"incbin" in source or b".include" in source:
         raise Doubt("its source may read a file that is no header")
     for match in _INCLUDE.finditer(source):
@@ -122,21 +158,40 @@ def check_source(source: bytes) -> None:
 
 
 def _is_known_header(name: str) -> bool:
-    inner = re.fullmatch(r"<([\w./+-]+)>", name)
-    if inner is None or ".." in inner[1]:
+    inner = re.fullmatch(r"<([\w./+-]+)>|\"(tvm/[\w./+-]+)\"", name)
+    if inner is None or ".." in name:
         return False
-    if inner[1].startswith("tl_templates/"):
-        return (_package() / "src" / inner[1]).is_file()
-    return inner[1] in STANDARD_CXX_HEADERS or (
-        inner[1].endswith(".h") and inner[1].removesuffix(".h") in STANDARD_HEADERS
-    )
+    header = inner[1] or inner[2]
+    if header.startswith("tl_templates/"):
+        return (_package() / "src" / header).is_file()
+    if header.startswith("tvm/"):
+        return header.startswith("tvm/ffi/") or (_package() / _TVM_HEADERS / header).is_file()
+    if header in STANDARD_CXX_HEADERS or header in OF_OTHER_PLATFORMS:
+        return True
+    return header.endswith(".h") and header.removesuffix(".h") in STANDARD_HEADERS | CUDA_HEADERS
 
 
-def _refuse_postprocessors() -> None:
-    tvm_ffi: Any = sys.modules["tvm_ffi"]
-    for name in POSTPROCESSORS:
-        if tvm_ffi.get_global_func(name, allow_missing=True) is not None:
+def _refuse_postprocessors(backend: Backend) -> None:
+    for name in backend.postprocessors:
+        if _registered(name) is not None:
             raise Doubt(f"the program changes the source of kernels ({name})")
+
+
+def _refuse_other_callbacks(callbacks: Mapping[str, Any]) -> None:
+    """Raise `Doubt` unless TileLang's own functions compile for CUDA."""
+    for name in CUDA_CALLBACKS:
+        if name not in callbacks or _registered(name) != callbacks[name]:
+            raise Doubt(f"nobody knows how the program compiles kernels ({name})")
+
+
+def cuda_callbacks() -> dict[str, Any]:
+    """Return the functions that are registered for CUDA now, by their names."""
+    return {name: _registered(name) for name in CUDA_CALLBACKS}
+
+
+def _registered(name: str) -> Any:
+    tvm_ffi: Any = sys.modules["tvm_ffi"]
+    return tvm_ffi.get_global_func(name, allow_missing=True)
 
 
 def _package() -> Path:
@@ -153,14 +208,33 @@ def _versions() -> dict[str, str]:
     return {text: str(getattr(sys.modules.get(name), "__version__", "")) for text, name in modules.items()}
 
 
-def _libraries(package: Path) -> dict[str, str]:
+def _libraries(package: Path, backend: Backend) -> dict[str, str]:
     """What the number of a release does not tell: a build from source has one too."""
     sizes = {
         f"the size of {name}": str((package / "lib" / name).stat().st_size)
         for name in ("libtilelang.so", "libtvm_compiler.so", "libtvm_runtime.so")
     }
-    headers = sorted((package / "src" / "tl_templates" / "cpp").iterdir())
-    return {**sizes, "the digest of its headers": _digest(b"".join(map(Path.read_bytes, headers)))}
+    headers = sorted((package / "src" / "tl_templates" / backend.headers).rglob("*"))
+    content = b"".join(file.read_bytes() for file in headers if file.is_file())
+    facts = {**sizes, "the digest of its headers": _digest(content)}
+    if backend == CUDA:
+        facts["the sizes of CUTLASS and TVM"] = _sizes(package / "3rdparty")
+    return facts
+
+
+@functools.cache
+def _sizes(folder: Path) -> str:
+    """Return a digest of the names and sizes of the headers below a folder: there are thousands."""
+    headers = sorted(
+        (str(file.relative_to(folder)), file.stat().st_size)
+        for suffix in ("h", "hpp", "cuh", "inl")
+        for file in folder.rglob(f"*.{suffix}")
+    )
+    return _digest(repr(headers).encode())
+
+
+def _texts(document: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in dict(document).items()}
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

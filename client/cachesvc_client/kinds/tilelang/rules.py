@@ -7,7 +7,8 @@ its own::
     cachesvc/<host>/<key>/<made>/params.json        types and shapes of the parameters, which TileLang parses
     cachesvc/<host>/<key>/<made>/device_kernel.cu   sources, which TileLang shows and does not compile again
     cachesvc/<host>/<key>/<made>/host_kernel.cu
-    cachesvc/<host>/<key>/<made>/kernel_lib.so      the machine code, which TileLang loads
+    cachesvc/<host>/<key>/<made>/kernel_lib.so      the machine code for a CPU, which TileLang loads
+    cachesvc/<host>/<key>/<made>/executable.so      that for a GPU, with the host's part
     cachesvc/<host>/<key>/<made>/manifest.json      TileLang's own list of sizes and digests
     cachesvc/<host>/<key>/<made>/made.json          what TileLang's key leaves out, see `provenance`
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import re
 
 from ..rules import FileRule, KindRules
+from .versions import BACKENDS, Backend
 
 HOST_FOLDER = "cachesvc"
 """The folder in the kind's folder that holds one folder for each host id."""
@@ -28,15 +30,20 @@ MADE = "made.json"
 """The name of the file that says with what a kernel was made."""
 MANIFEST = "manifest.json"
 """The name of TileLang's own list of a kernel's files."""
-FILES = ("params.json", "device_kernel.cu", "host_kernel.cu", "kernel_lib.so")
-"""The files that this list has."""
+_COMMON = ("params.json", "device_kernel.cu", "host_kernel.cu")
+_LIBRARIES = tuple(backend.library for backend in BACKENDS)
 _FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
 
 RULES = KindRules(
     "tilelang",
     (
-        FileRule(_FOLDER + f"({'|'.join(map(re.escape, (*FILES, MANIFEST)))})", write="ours"),
+        FileRule(_FOLDER + f"({'|'.join(map(re.escape, (*_COMMON, *_LIBRARIES, MANIFEST)))})", write="ours"),
         # Last: a kernel is only looked at where this file is.
         FileRule(_FOLDER + re.escape(MADE), write="ours", last=True),
     ),
 )
+
+
+def files_of(backend: Backend) -> tuple[str, ...]:
+    """Return the names of the files that TileLang's own list of a kernel has."""
+    return (*_COMMON, backend.library)

@@ -7,15 +7,50 @@ manifest. Kernels of those releases are neither kept nor restored.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 TESTED = ("0.1.15",)
 """Releases on which the tests of `tests/engines` were run, on a CPU."""
 
-TARGET, BACKEND = "c", "cython"
-"""The target of kernels for the CPU, and the execution backend that runs them. 0.1.15 has no other pair that
-works on a CPU."""
 
-POSTPROCESSORS = ("tilelang_callback_c_host_postproc", "tilelang_callback_c_postproc")
-"""Names of functions that a program may register, and that change the source after the key was made."""
+class Backend(NamedTuple):
+    """A target of kernels, with the execution backend that runs them.
+
+    ``library``: the name of the file with the machine code. ``sources``: those that a compiler gets.
+    ``headers``: the folder of TileLang's own headers for it, below ``src/tl_templates``. ``postprocessors``:
+    names of functions that a program may register, and that change the source after the key was made.
+    """
+
+    target: str
+    execution: str
+    library: str
+    sources: tuple[str, ...]
+    headers: str
+    postprocessors: tuple[str, ...]
+
+
+CPU = Backend(
+    "c",
+    "cython",
+    "kernel_lib.so",
+    ("host_kernel.cu",),
+    "cpp",
+    ("tilelang_callback_c_host_postproc", "tilelang_callback_c_postproc"),
+)
+"""0.1.15 has no other pair that works on a CPU."""
+CUDA = Backend(
+    "cuda",
+    "tvm_ffi",
+    "executable.so",
+    ("device_kernel.cu", "host_kernel.cu"),
+    "cuda",
+    ("tilelang_callback_cuda_postproc", "tilelang_callback_c_host_postproc", "tilelang_callback_c_postproc"),
+)
+"""What TileLang takes for NVIDIA's GPUs unless a program names another execution backend."""
+BACKENDS = (CPU, CUDA)
+
+CUDA_CALLBACKS = ("tilelang_callback_cuda_compile", "tilelang_callback_cuda_validate")
+"""Names of functions that TileLang registers for CUDA, and that a program may replace."""
 
 PREFIXES = ("TILELANG_", "TL_", "TVM_")
 """Beginnings of the names of TileLang's variables."""
@@ -37,6 +72,14 @@ IN_KEY_OR_IDLE = frozenset(
 
 OF_THE_PACKAGE = ("TL_TEMPLATE_PATH", "TVM_LIBRARY_PATH", "TVM_IMPORT_PYTHON_PATH")
 """Variables that name parts of TileLang. TileLang sets them itself, to folders of its own package."""
+
+OF_OTHER_PLATFORMS = frozenset({"Metal/Metal.h", "Foundation/Foundation.h", "torch/mps.h"})
+"""Headers that each source of a host names for macOS alone (``#ifdef __OBJC__``)."""
+
+CUDA_HEADERS = frozenset(
+    {"cuda", "cuda_fp16", "cuda_bf16", "cuda_fp8", "cuda_fp4", "cuda_runtime", "math_constants"}
+)
+"""Headers of the CUDA toolkit, without ``.h``, which the identity of nvcc stands for."""
 
 STANDARD_HEADERS = frozenset(
     {
