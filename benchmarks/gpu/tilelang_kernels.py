@@ -5,6 +5,7 @@ Arguments are NAME=VALUE. ``publish``: publish afterwards, under this name. ``ti
 
 import hashlib
 import json
+import os
 import sys
 import time
 
@@ -75,6 +76,10 @@ def report():
 def main():
     """Compile each kernel, and run it where there is a GPU."""
     options = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    if os.environ.get("CACHESVC_NAME"):
+        import cachesvc_client
+
+        cachesvc_client.attach()  # of no effect where the client is installed, and has attached
     import tilelang
     import tilelang.language
     import torch
