@@ -337,21 +337,13 @@ def test_tilelang_loads_the_folder_of_an_entry_and_the_use_is_counted(
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_kernel_for_a_gpu_is_left_to_tilelang_and_waits_for_nothing(
-    cache: Cache, state: TileLangState
+@pytest.mark.parametrize("backend", ["nvrtc", "cutedsl", "cython"])
+def test_other_backends_for_a_gpu_are_left_to_tilelang_and_wait_for_nothing(
+    cache: Cache, state: TileLangState, backend: str
 ) -> None:
-    assert cache.look_up(ON_GPU, pytest.fail) is None
-    assert cache.folders == [cache.root / OWN] and _compile(state, ON_GPU) == (0, [])
-
-
-@pytest.mark.usefixtures("restored")
-def test_tilelang_is_left_alone_on_a_host_with_a_gpu(cache: Cache, state: TileLangState) -> None:
-    """Nobody has run the kind on one."""
-    state.set_environment({"gpu": "NVIDIA H200"})
-    assert cache.look_up() is None and cache.folders == [cache.root / OWN]
-    assert _compile(state) == (0, [])
-    cache.save(_kernel())
-    assert not state._kernels.compiled
+    context = SimpleNamespace(**{**vars(ON_GPU), "execution_backend": backend})
+    assert cache.look_up(context, pytest.fail) is None
+    assert cache.folders == [cache.root / OWN] and _compile(state, context) == (0, [])
 
 
 @pytest.mark.usefixtures("restored")
@@ -421,7 +413,7 @@ def test_a_kernel_that_was_compiled_here_is_kept(tmp_path: Path, cache: Cache, s
     assert {path.split("/")[2] for path in paths} == {KEY}
     assert state.used_paths() == set(), "a use is a kernel that was loaded"
     [made] = [Provenance.decode((root / path).read_bytes()) for path in paths if path.endswith("made.json")]
-    assert made.compiler.startswith("g++ sha256:") and made.facts["TileLang"] == "0.1.15"
+    assert made.compilers[COMPILER].startswith("g++ sha256:") and made.facts["TileLang"] == "0.1.15"
     shutil.rmtree(cache.root)
     assert state.used_files(root) == paths, "the copy is whole without TileLang's own folder"
     library = root / next(path for path in paths if path.endswith(".so"))

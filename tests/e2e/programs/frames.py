@@ -106,18 +106,22 @@ def count_comparisons():
 
 def kernel_names():
     """Return how a Triton kernel is named while a recorded graph is loaded and at other times: whether by the
-    builder's hash of PyTorch's sources, and how often PyTorch asked for this machine's."""
+    builder's hash of PyTorch's sources, which is that of the records of tuned kernels too, and how often
+    PyTorch asked for this machine's."""
     from torch._inductor import async_compile, codecache
 
-    from cachesvc_client.kinds.frames.deferred import kernels_named_by
+    from cachesvc_client.kinds.frames.deferred import sources_of_builder
 
     asked = []
     async_compile.torch_key = lambda torch_key=async_compile.torch_key: asked.append(1) or torch_key()
     name = async_compile.CompiledTritonKernels.key
-    with kernels_named_by(b"builder"):
+
+    with sources_of_builder(b"builder"):
         by_builder = name("kernel") == codecache.code_hash("kernel", extra=b"builder")
+        tuned_by_builder = codecache.torch_key() == b"builder"
     while_loading = len(asked)
     here = name("kernel") == codecache.code_hash("kernel", extra=codecache.torch_key())
+    by_builder = by_builder and tuned_by_builder and codecache.torch_key() != b"builder"
     return {"by_builder": by_builder, "while_loading": while_loading, "here": here, "later": len(asked)}
 
 

@@ -100,12 +100,12 @@ def load_graph(call: imports.Call) -> Any:
 
 
 @contextlib.contextmanager
-def kernels_named_by(sources: bytes) -> Iterator[None]:
-    """Have this thread name the Triton kernels that it loads by the builder's hash of PyTorch's sources.
+def sources_of_builder(sources: bytes) -> Iterator[None]:
+    """Have this thread take the builder's hash of PyTorch's sources for its own while it loads a graph.
 
-    A graph's bundle holds the kernels under such names, and the graph's code looks each up by its source. So
-    the names need to agree with each other alone, and the hash of this machine's sources takes 0.15 s.
-    Whoever compiles names kernels by that.
+    A graph's bundle holds its kernels under names with that hash, the record of a tuned kernel lies under
+    such a name, and the graph's code looks for both by the source of the kernel. So the names need to agree
+    with each other alone, and the hash of this machine's sources takes 0.15 s. Whoever compiles uses that.
     """
     _loading.sources = sources
     try:
@@ -114,9 +114,15 @@ def kernels_named_by(sources: bytes) -> Iterator[None]:
         _loading.sources = b""
 
 
+def source_hash(call: imports.Call) -> Any:
+    """Return the hash of PyTorch's sources, as ``torch_key`` does; the builder's while this thread loads a
+    recorded graph."""
+    return getattr(_loading, "sources", b"") or call()
+
+
 def kernel_name(call: imports.Call) -> Any:
     """Return the name of a Triton kernel in the memory of this process, as ``CompiledTritonKernels.key``
-    does; by the builder's hash of PyTorch's sources while this thread loads a recorded graph."""
+    does; its module may have taken ``torch_key`` before this client was attached."""
     if not (sources := getattr(_loading, "sources", b"")):
         return call()
     from torch._inductor.codecache import code_hash

@@ -19,7 +19,7 @@ from ...graphs.operators import RegisteredFunctions
 from ..kind import Comparison
 from . import ambient, gpu_libraries, stored
 from .arguments import FrameCall
-from .deferred import kernels_named_by, read_graph
+from .deferred import read_graph, sources_of_builder
 from .describe import changed
 from .eager import function_of
 from .graph_facts import changed_operator
@@ -156,7 +156,7 @@ class _File:
         ones."""
         import torch
 
-        with kernels_named_by(self._sources):
+        with sources_of_builder(self._sources):
             compiled = read_graph(self._graphs[name]).after_deserialization()
         if comparison is not None:
             compiled = comparison(function_of(self._eager[name]), compiled)

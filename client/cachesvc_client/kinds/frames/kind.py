@@ -19,7 +19,7 @@ from ...environment.variables import is_eager_policy
 from ...hooks import counters, imports
 from ...hooks.table import Hook
 from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
-from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD
+from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD, SOURCES
 from .rules import RULES
 from .versions import is_known
 
@@ -53,6 +53,7 @@ class FramesState(KindState):
             (BACKEND, "compiler_function"),
             (LOAD, "load_graph"),
             (KERNELS, "kernel_name"),
+            (SOURCES, "source_hash"),
         ):
             hook.install(functools.partial(self._spare, name))
 

@@ -7,6 +7,7 @@ library. For the length of such a look-up it gets the folder that a verified rev
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,9 @@ from .versions import BACKENDS, CPU, CUDA, Backend
 
 if TYPE_CHECKING:
     from .provenance import Provenance
+
+
+_log = logging.getLogger("cachesvc")
 
 
 class CompiledKernel(NamedTuple):
@@ -159,7 +163,11 @@ class Kernels(LookUps):
         of_gpu = _backend_of(_arguments(call)["kernel"]) == CUDA
         answer = counters.counter_of("cpp_commands")(call) if of_gpu else call()
         if self._call.manifest is not None:
+            self._call.reason = ""
             self._timed(lambda: self._record(call.args[0], _arguments(call)))
+            if self._call.reason:
+                _log.info("a kernel that TileLang compiled is not kept: %s", self._call.reason)
+                self._call.reason = ""
         return answer
 
     # Look-ups and records ---------------------------------------------------------------------

@@ -47,6 +47,8 @@ _READ_BY_COMPILERS = (
     *("LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
 )
 """Variables with which a compiler or a linker reads other files, or writes another library."""
+_FOLDERS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+"""Those that hold nothing but folders."""
 _READS_NOTHING = re.compile(
     r"-(O\w*|g\w*|D\w+(=.*)?|U\w+|m[\w.=+,-]+|f[\w.=+-]+|W[\w=+-]*|std=[\w+]+|w|pipe|pthread|lineinfo)"
     r"|--?use_fast_math|--?expt-(relaxed-constexpr|extended-lambda)|--?maxrregcount=\d+"
@@ -104,9 +106,9 @@ def compilers_here(backend: Backend, environ: Mapping[str, str] = os.environ) ->
     compilers = {"the compiler": _first(_COMPILERS, environ)}
     if backend != CUDA:
         return compilers
-    home = str(getattr(sys.modules.get("tilelang.env"), "CUDA_HOME", "") or "")
+    toolkit = _toolkit()
     compilers["the compiler of the host's part"] = _first(_HOST_COMPILERS, environ)
-    compilers["nvcc"] = nvcc_identity(Path(home, "bin", "nvcc"), environ) if home else None
+    compilers["nvcc"] = nvcc_identity(toolkit / "bin" / "nvcc", environ) if toolkit else None
     return compilers if compilers["nvcc"] else dict.fromkeys(compilers)
 
 
@@ -129,14 +131,33 @@ def facts_here(
     _refuse_postprocessors(backend)
     if backend == CUDA:
         _refuse_other_callbacks(callbacks)
-    for name in _READ_BY_COMPILERS:
-        if environ.get(name):
-            raise Doubt(f"the variable {name} changes what a compiler reads")
-    package = _package()
+    package, toolkit = _package(), _toolkit() if backend == CUDA else None
+    if backend != CUDA or compilers_here(backend, environ)["nvcc"]:
+        _refuse_variables(environ, toolkit)
     for name in (*OF_THE_PACKAGE, *(("TL_CUTLASS_PATH",) if backend == CUDA else ())):
-        if any(not _inside(path, package) for path in environ.get(name, "").split(os.pathsep) if path):
+        if any(not _inside(path, package) for path in _paths(environ.get(name, ""))):
             raise Doubt(f"the variable {name} names files that are not TileLang's own")
     return {**_versions(), **_libraries(package, backend), **dict(_variables(environ))}
+
+
+def _refuse_variables(environ: Mapping[str, str], toolkit: Path | None) -> None:
+    """Raise `Doubt` for a variable with which a compiler reads other files than its own, or than those of the
+    CUDA toolkit: images with one name its folders so."""
+    for name in _READ_BY_COMPILERS:
+        value = environ.get(name, "")
+        folders = _paths(value) if toolkit is not None and name in _FOLDERS else []
+        if value and not (toolkit and folders and all(_inside(path, toolkit) for path in folders)):
+            raise Doubt(f"the variable {name} changes what a compiler reads")
+
+
+def _paths(value: str) -> list[str]:
+    return [path for path in value.split(os.pathsep) if path]
+
+
+def _toolkit() -> Path | None:
+    """Return the folder of the CUDA toolkit that TileLang would use; ``None`` where it found none."""
+    home = getattr(sys.modules.get("tilelang.env"), "CUDA_HOME", "")
+    return Path(os.path.realpath(str(home))) if home else None
 
 
 def check_flags(flags: Iterable[str]) -> None:
@@ -199,8 +220,8 @@ def _package() -> Path:
     return Path(os.path.realpath(str(sys.modules["tilelang"].__file__))).parent
 
 
-def _inside(path: str, package: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(package)
+def _inside(path: str, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def _versions() -> dict[str, str]:
