@@ -190,3 +190,57 @@ def test_kernels_that_warm_compiled_are_restored_on_several_threads(tmp_path: Pa
     of_bundle = {"CACHESVC_BUNDLE": str(bundle), "CACHESVC_TRUSTED_KEYS": str(key.public)}
     service = start(tmp_path / "service", None, "kernel_job.py", compilers=False, **of_bundle)
     assert work(service) == (0, 0, 0) and service.answer["state"] == "hit", service.answer
+
+
+# For a GPU, without one: TileLang compiles for ``sm_90a``, and nothing is launched. On a GPU it was run by
+# benchmarks/gpu/tilelang_proof.py (docs/engines/tilelang.md).
+
+CUDA_PROGRAM = "../../../benchmarks/gpu/tilelang_kernels.py"
+NO_TOOLKIT = {"CUDA_HOME": "/nonexistent"}
+
+
+@pytest.fixture(scope="module")
+def built_for_gpu(registry: Served, tmp_path_factory: pytest.TempPathFactory) -> EngineResult:
+    """Compile two kernels for a GPU on an empty host and publish them; then the host is gone."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc on the PATH: it compiles TileLang's kernels for a GPU")
+    place = tmp_path_factory.mktemp("builder")
+    result = start(
+        place, registry, CUDA_PROGRAM, f"publish={NAME}-gpu", publish=True, CACHESVC_NAME=f"{NAME}-gpu"
+    )
+    shutil.rmtree(place)
+    return result
+
+
+def test_kernels_for_a_gpu_are_restored_without_a_toolkit(
+    tmp_path: Path, registry: Served, built_for_gpu: EngineResult
+) -> None:
+    assert built_for_gpu.answer["published"] and work(built_for_gpu) == (2, 4, 0)
+    gpu = {"CACHESVC_NAME": f"{NAME}-gpu"}
+    restored = start(tmp_path / "1", registry, CUDA_PROGRAM, compilers=False, **gpu, **NO_TOOLKIT)
+    assert work(restored) == (0, 0, 0), restored.answer["reasons"]
+    assert (restored.answer["state"], restored.answer["reasons"]) == ("hit", [])
+    assert all("/tilelang/cachesvc/" in place for place in restored.answer["places"].values())
+    alone = start(tmp_path / "2", None, CUDA_PROGRAM, compilers=False, **NO_TOOLKIT)
+    assert alone.code != 0 and "/nonexistent/bin/nvcc" in alone.err, "TileLang alone needs nvcc"
+
+
+@pytest.mark.usefixtures("built_for_gpu")
+@pytest.mark.parametrize(
+    ("arguments", "variables", "compiled"),
+    [
+        (("tile=32",), {}, 1),
+        (("target=sm_100a",), {}, 2),
+        ((), {"NVCC_APPEND_FLAGS": "-lineinfo"}, 2),
+        ((), {"LIBRARY_PATH": "/nonexistent"}, 2),
+        ((), {"TILELANG_OF_A_LATER_RELEASE": "1"}, 2),
+    ],
+)
+def test_a_difference_for_a_gpu_is_compiled(
+    tmp_path: Path, registry: Served, arguments: tuple[str, ...], variables: dict[str, str], compiled: int
+) -> None:
+    named = {"CACHESVC_NAME": f"{NAME}-gpu", **variables}
+    result = start(tmp_path, registry, CUDA_PROGRAM, *arguments, **named)
+    assert result.code == 0, result.err
+    assert result.answer["observed"]["tilelang_compilations"] == compiled, result.answer["reasons"]
+    assert result.answer["state"] == ("partial" if compiled == 1 else "inert"), result.answer

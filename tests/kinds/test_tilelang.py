@@ -16,6 +16,7 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState, RestoredFacts
+from cachesvc_client.kinds.tilelang import provenance
 from cachesvc_client.kinds.tilelang.kernels import Kernels
 from cachesvc_client.kinds.tilelang.kind import KIND, TileLangState
 from cachesvc_client.kinds.tilelang.provenance import (
@@ -25,7 +26,7 @@ from cachesvc_client.kinds.tilelang.provenance import (
     compilers_here,
     facts_here,
 )
-from cachesvc_client.kinds.tilelang.versions import CPU
+from cachesvc_client.kinds.tilelang.versions import CPU, CUDA
 from cachesvc_client.kinds.torch_extensions.flags import Doubt
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
@@ -212,6 +213,143 @@ def test_what_a_kernel_was_made_with_survives_its_file() -> None:
     assert Provenance.decode(made.encode()) == made
 
 
+# For a GPU -------------------------------------------------------------------------------------
+
+
+class Registered:
+    """Is TVM's registry of functions."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, object] = {}
+
+    def __call__(self, name: str, **_: Any) -> object:
+        return self.functions.get(name)
+
+
+@pytest.fixture
+def toolkit(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registered:
+    """Make what the kind reads of TileLang for CUDA, a CUDA toolkit, and a compiler. Return the registry,
+    with TileLang's own functions."""
+    for name in ("src/tl_templates/cuda/gemm.h", "3rdparty/cutlass/include/cute.hpp"):
+        (package / name).parent.mkdir(parents=True)
+        (package / name).write_text("#define X")
+    (package / "3rdparty/tvm/include/tvm/runtime").mkdir(parents=True)
+    (package / "3rdparty/tvm/include/tvm/runtime/base.h").write_text("")
+    (tmp_path / "cuda" / "bin").mkdir(parents=True)
+    _compiler(tmp_path)
+    (tmp_path / "cuda" / "bin" / "nvcc").write_bytes(b"\x7fELF nvcc")
+    (tmp_path / "cuda" / "bin" / "nvcc").chmod(0o755)
+    environment = ModuleType("tilelang.env")
+    environment.CUDA_HOME = str(tmp_path / "cuda")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tilelang.env", environment)
+    registered = Registered()
+    registered.functions = {
+        "tilelang_callback_cuda_compile": object(),
+        "tilelang_callback_cuda_validate": object(),
+    }
+    monkeypatch.setattr(sys.modules["tvm_ffi"], "get_global_func", registered)
+    for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TL_CUTLASS_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    return registered
+
+
+def test_a_compiler_a_toolkit_or_headers_that_differ_are_a_difference(
+    toolkit: Registered, package: Path, tmp_path: Path
+) -> None:
+    callbacks = dict(toolkit.functions)
+    made = Provenance(
+        {name: str(one) for name, one in compilers_here(CUDA).items()}, facts_here(CUDA, callbacks)
+    )
+
+    def difference() -> str:
+        provenance._sizes.cache_clear()
+        return made.difference(facts_here(CUDA, callbacks), compilers_here(CUDA))
+
+    assert len(made.compilers) == 3 and difference() == ""
+    reasons = []
+    for file in (
+        *(tmp_path / "cuda" / "bin" / "nvcc", tmp_path / "bin" / "g++"),
+        *(package / "src/tl_templates/cuda/gemm.h", package / "3rdparty/cutlass/include/cute.hpp"),
+    ):
+        before = file.read_bytes()
+        file.write_bytes(before + b"changed")
+        reasons.append(difference())
+        file.write_bytes(before)
+    assert all(reasons) and len(set(reasons)) == 4 and difference() == ""
+    (tmp_path / "cuda" / "bin" / "nvcc").unlink()
+    (tmp_path / "bin" / "g++").write_bytes(b"\x7fELF another one")
+    assert difference() == "", "a host without nvcc compiles nothing, whatever else it has"
+
+
+def test_variables_may_name_folders_of_the_toolkit_and_no_others(
+    toolkit: Registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's images set LIBRARY_PATH so: on the first H100 no kernel was kept."""
+    callbacks = dict(toolkit.functions)
+    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path / "cuda" / "lib64" / "stubs"))
+    facts_here(CUDA, callbacks)
+    for name, value in (("LIBRARY_PATH", "/opt/lib"), ("CPATH", "."), ("NVCC_APPEND_FLAGS", "-g")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with pytest.raises(Doubt, match=name):
+                facts_here(CUDA, callbacks)
+    monkeypatch.setenv("LIBRARY_PATH", "/opt/lib")
+    (tmp_path / "cuda" / "bin" / "nvcc").unlink()
+    facts_here(CUDA, callbacks)
+    monkeypatch.setenv("TL_CUTLASS_PATH", "/opt/cutlass")
+    with pytest.raises(Doubt, match="TL_CUTLASS_PATH"):
+        facts_here(CUDA, callbacks)
+
+
+def test_a_program_that_compiles_in_another_way_is_a_doubt(toolkit: Registered, state: TileLangState) -> None:
+    with pytest.raises(Doubt, match="cuda_compile"):
+        facts_here(CUDA, {})
+    state._kernels.note_callbacks(None)
+    callbacks = state._kernels._callbacks
+    facts_here(CUDA, callbacks)
+    toolkit.functions["tilelang_callback_cuda_compile"] = object()
+    with pytest.raises(Doubt, match="cuda_compile"):
+        facts_here(CUDA, callbacks)
+    toolkit.functions |= callbacks | {"tilelang_callback_cuda_postproc": object()}
+    with pytest.raises(Doubt, match="cuda_postproc"):
+        facts_here(CUDA, callbacks)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_sources_for_a_gpu_include_the_toolkits_headers_and_tvms() -> None:
+    check_source(b'#include <cuda.h>\n#include <tl_templates/cuda/gemm.h>\n#include "tvm/runtime/base.h"\n')
+    check_source(b'#ifdef __OBJC__\n#include <Metal/Metal.h>\n#endif\n#include "tvm/ffi/c_api.h"\n')
+    check_flags(["--use_fast_math", "-lineinfo", "--ptxas-options=--register-usage-level=5"])
+    for line in (
+        b'#include "tvm/own.h"',
+        b'#include "tvm/../x.h"',
+        b"#include <mine.cuh>",
+        b'#include "cuda.h"',
+    ):
+        with pytest.raises(Doubt):
+            check_source(line + b"\n")
+    for flag in ("-Xcompiler -include", "--options-file=x", "-I/opt"):
+        with pytest.raises(Doubt):
+            check_flags([flag])
+
+
+@pytest.mark.parametrize("code", ["device_kernel.cu of this process", "other code", None])
+def test_a_kernel_for_a_gpu_is_kept_if_nvcc_compiled_its_source_here(
+    toolkit: Registered, tmp_path: Path, cache: Cache, state: TileLangState, code: str | None
+) -> None:
+    del toolkit
+    state._kernels.note_callbacks(None)
+    cache.library = "executable.so"
+    _compile(state, ON_GPU)
+    if code is not None:
+        state._kernels.compile_for_gpu(imports.Call(lambda code, *_: code, (code, "cubin"), {}))
+    cache.save(_kernel(**vars(ON_GPU)))
+    kept = {path.rpartition("/")[2] for path in state.used_files(tmp_path / "root")}
+    names = {*NAMES, "executable.so"} - {"kernel_lib.so"}
+    assert kept == (names if code == "device_kernel.cu of this process" else set())
+    assert not state.has_host_code() and bool(kept) == state.has_opened()
+
+
 # Hooks ----------------------------------------------------------------------------------------
 
 CONTEXT = SimpleNamespace(target=SimpleNamespace(kind=SimpleNamespace(name="c")), execution_backend="cython")
@@ -228,7 +366,7 @@ class Cache:
 
     def __init__(self, root: Path, kernels: Kernels) -> None:
         self.root, self.kernels = root, kernels
-        self.loads, self.faster = True, False
+        self.loads, self.faster, self.library = True, False, "kernel_lib.so"
         self.folders: list[Path] = []
         self.on_load: Callable[[], object] = lambda: None
 
@@ -266,7 +404,7 @@ class Cache:
             del kernel
             staging = self.root / "staging"
             staging.mkdir(parents=True)
-            for name in NAMES[:4]:
+            for name in (*NAMES[:3], self.library):
                 (staging / name).write_bytes(f"{name} of this process".encode())
             self.kernels.write_manifest(imports.Call(write_manifest, (str(staging),), {}))
             if self.faster:

@@ -57,8 +57,8 @@ class Kernels(LookUps):
         self._callbacks: dict[str, Any] = {}
         """TileLang's own functions that compile for CUDA."""
         # ``self._call`` has, beside ``reason``, ``place``: the key that TileLang looks up, and the folder
-        # that it gets; ``manifest``: what TileLang wrote last; ``code``: the source that nvcc compiled last,
-        # ``None`` if TileLang took machine code from its own folder. None is there before a call.
+        # that it gets; ``manifest``: what TileLang wrote last; ``code``: the source that nvcc compiled for
+        # the kernel, ``None`` if TileLang took machine code from its own folder. None is there before a call.
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be loaded."""
@@ -134,14 +134,6 @@ class Kernels(LookUps):
         """Run in the place of ``compile_cuda``, which starts nvcc."""
         answer = counters.counter_of("cpp_commands")(call)
         self._call.code = str(call.argument("code"))
-        return answer
-
-    def own_machine_code(self, call: imports.Call) -> Any:
-        """Run in the place of ``CUDABinaryCache.load``. Nobody knows with what the machine code was made that
-        lies in TileLang's own folder."""
-        answer = call()
-        if answer is not None:
-            self._call.code = None
         return answer
 
     def note_callbacks(self, _module: Any) -> None:

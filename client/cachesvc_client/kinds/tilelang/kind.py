@@ -79,13 +79,6 @@ _COMPILES_FOR_GPU = Hook(
     "no entry holds TileLang's kernels for CUDA, and nvcc is not counted",
     role="gpu",
 )
-_OWN_CODE = Hook(
-    "tilelang.cache.cuda_binary_cache",
-    "CUDABinaryCache.load",
-    "tells machine code of TileLang's own folder from what was compiled here",
-    "no entry holds TileLang's kernels for CUDA",
-    role="gpu",
-)
 _CALLBACKS = Hook(
     "tilelang.cuda.backend",
     "",
@@ -114,7 +107,6 @@ class TileLangState(KindState):
             (_COMPILES, kernels.compile_kernel),
             (_BUILDS, kernels.build_library),
             (_COMPILES_FOR_GPU, kernels.compile_for_gpu),
-            (_OWN_CODE, kernels.own_machine_code),
         ):
             hook.install(body)
         _CALLBACKS.watch(kernels.note_callbacks)
@@ -193,7 +185,7 @@ KIND = Kind(
     sets_variable=False,
     hooks=(
         *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
-        *(_COMPILES_FOR_GPU, _OWN_CODE, _CALLBACKS),
+        *(_COMPILES_FOR_GPU, _CALLBACKS),
     ),
     work=_work,
 )
