@@ -61,6 +61,7 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_KERNEL_CACHE}._save_kernel_to_disk": ("key", "kernel"),
     f"{_KERNEL_CACHE}._write_manifest": ("cache_path",),
     "tilelang.jit.kernel.JITKernel._compile_and_create_adapter": ("self", "tilelang_func"),
+    "tilelang.contrib.nvcc.compile_cuda": ("code",),
     "flashinfer.jit.core.JitSpec.build_and_load": ("self",),
     "flashinfer.jit.core.run_ninja": ("workdir",),
     "helion.autotuner.local_cache.LocalAutotuneCache.get": ("self",),
