@@ -17,6 +17,8 @@ VLLM := 0.32.0
 CONTAINERS ?= required
 # That of TileLang, for which requirements/tilelang.in is written.
 TILELANG := 0.1.15
+# That of nvcc, for kernels that TileLang compiles for CUDA on a machine without a toolkit: requirements/nvcc.in.
+NVCC := 13.0
 # That of FlashInfer, for which requirements/flashinfer.in is written.
 FLASHINFER := 0.6.14
 # Those of Helion, for which requirements/helion.in is written, and of SGLang.
@@ -86,6 +88,11 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
 	@touch $@
 
+.torch/nvcc-$(NVCC)/.ready: $(STAMP) requirements/nvcc.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade --require-hashes --no-deps \
+		--target .torch/nvcc-$(NVCC) -r requirements/nvcc.txt
+	@touch $@
+
 .torch/flashinfer-$(FLASHINFER)/.ready: requirements/build.txt requirements/flashinfer.txt pyproject.toml \
 		client/pyproject.toml tools/flashinfer_env.sh tools/cpu_env.sh | tools
 	@tools/flashinfer_env.sh $(FLASHINFER) .torch/flashinfer-$(FLASHINFER) $(PYTHON)
@@ -131,7 +138,7 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
 
-test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 245 MB and what they require
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/nvcc-$(NVCC)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 350 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to Ray; downloads them once, 0.5 GB
@@ -280,6 +287,7 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/frameworks.in \
 		-o requirements/frameworks.txt -c requirements/client.txt
+	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/nvcc.in -o requirements/nvcc.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
 	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/models.in -o requirements/models.txt
 

@@ -175,6 +175,21 @@ def trap(folder: Path) -> Path:
     return folder
 
 
+def another_toolkit(real: Path, folder: Path) -> Path:
+    """Make a folder of CUDA that is the real one but for its nvcc, which has some bytes more."""
+    (folder / "bin").mkdir(parents=True)
+    for entry in real.iterdir():
+        if entry.name != "bin":
+            (folder / entry.name).symlink_to(entry)
+    for entry in (real / "bin").iterdir():
+        if entry.name != "nvcc":
+            (folder / "bin" / entry.name).symlink_to(entry)
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.write_bytes((real / "bin" / "nvcc").read_bytes() + b"another one")
+    nvcc.chmod(0o755)
+    return folder
+
+
 @contextmanager
 def running_process(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a process that does not outlive the block: it is asked to end, then killed, with its children."""

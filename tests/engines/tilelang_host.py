@@ -14,13 +14,24 @@ from tests.e2e.registries import Served
 from .engine import HERE, PROGRAMS, EngineResult, called, engine_python
 
 PYTHON = HERE.parents[1] / ".torch" / "tilelang-0.1.15" / "bin" / "python"
+NVCC = HERE.parents[1] / ".torch" / "nvcc-13.0" / "nvidia" / "cu13"
+"""The toolkit that ``make test-engines`` downloads for kernels for CUDA."""
 NAME = "team/kernels"
 _SECONDS = 600
 
 
-def tilelang_python() -> Path:
-    """Return the interpreter that has TileLang; skip the test, or fail it, if there is none."""
-    return engine_python("TileLang", PYTHON)
+def tilelang_python(cuda: bool = False) -> Path:
+    """Return the interpreter that has TileLang; skip the test, or fail it, if there is none.
+
+    ``cuda``: the test needs nvcc too, and is skipped without it."""
+    return engine_python("TileLang", PYTHON, cuda_home() / "bin" / "nvcc" if cuda else None)
+
+
+def cuda_home() -> Path:
+    """Return the folder of CUDA that kernels are compiled with: the one that the variable names, else the one
+    that was downloaded, else this machine's."""
+    named = os.environ.get("CUDA_HOME")
+    return Path(named) if named else NVCC if NVCC.exists() else Path("/usr/local/cuda")
 
 
 def start(

@@ -333,28 +333,68 @@ def test_sources_for_a_gpu_include_the_toolkits_headers_and_tvms() -> None:
             check_flags([flag])
 
 
-@pytest.mark.parametrize("code", ["device_kernel.cu of this process", "other code", None])
+@pytest.mark.usefixtures("toolkit")
+@pytest.mark.parametrize(
+    ("source", "options", "code", "kept"),
+    [
+        (f"{NAMES[1]} of this process", ["-std=c++20", "-I{package}/src"], b"executable.so of", True),
+        ("another source", [], b"executable.so of", False),
+        (f"{NAMES[1]} of this process", ["-I/opt/include"], b"executable.so of", False),
+        (f"{NAMES[1]} of this process", ["--options-file=x"], b"executable.so of", False),
+        (f"{NAMES[1]} of this process", [], b"code that is not in the library", False),
+        (None, [], b"", False),
+    ],
+)
 def test_a_kernel_for_a_gpu_is_kept_if_nvcc_compiled_its_source_here(
-    toolkit: Registered, tmp_path: Path, cache: Cache, state: TileLangState, code: str | None
+    package: Path,
+    tmp_path: Path,
+    cache: Cache,
+    state: TileLangState,
+    source: str | None,
+    options: list[str],
+    code: bytes,
+    kept: bool,
 ) -> None:
-    del toolkit
+    def compile_cuda(code: str, target_format: str = "ptx", arch: Any = None, options: Any = None) -> bytes:
+        del code, target_format, arch, options
+        return made
+
+    made = code
     state._kernels.note_callbacks(None)
     cache.library = "executable.so"
     _compile(state, ON_GPU)
-    if code is not None:
-        state._kernels.compile_for_gpu(imports.Call(lambda code, *_: code, (code, "cubin"), {}))
+    if source is not None:
+        words = {"options": [option.format(package=package) for option in options]}
+        assert state._kernels.compile_for_gpu(imports.Call(compile_cuda, (source, "cubin"), words)) == code
     cache.save(_kernel(**vars(ON_GPU)))
-    kept = {path.rpartition("/")[2] for path in state.used_files(tmp_path / "root")}
-    names = {*NAMES, "executable.so"} - {"kernel_lib.so"}
-    assert kept == (names if code == "device_kernel.cu of this process" else set())
-    assert not state.has_host_code() and bool(kept) == state.has_opened()
+    names = {path.rpartition("/")[2] for path in state.used_files(tmp_path / "root")}
+    assert names == (({*NAMES, "executable.so"} - {"kernel_lib.so"}) if kept else set())
+    assert not state.has_host_code() and kept == state.has_opened()
+
+
+def test_llvm_for_the_hosts_part_is_left_to_tilelang(cache: Cache) -> None:
+    host = SimpleNamespace(kind=SimpleNamespace(name="llvm"))
+    assert cache.look_up(SimpleNamespace(**{**vars(ON_GPU), "target_host": host}), pytest.fail) is None
+
+
+def test_a_process_that_attaches_after_tilelang_takes_nothing_for_a_gpu(
+    toolkit: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have put its own functions in the place of TileLang's before."""
+    monkeypatch.setitem(sys.modules, "tilelang.cuda.backend", ModuleType("tilelang.cuda.backend"))
+    late = TileLangState()
+    late.install_hooks(SimpleNamespace(before_compile=lambda: None, noting=lambda body: body))  # type: ignore[arg-type]
+    assert toolkit.functions and not late._kernels._callbacks
+    imports.disarm()
 
 
 # Hooks ----------------------------------------------------------------------------------------
 
 CONTEXT = SimpleNamespace(target=SimpleNamespace(kind=SimpleNamespace(name="c")), execution_backend="cython")
 ON_GPU = SimpleNamespace(
-    target=SimpleNamespace(kind=SimpleNamespace(name="cuda")), execution_backend="tvm_ffi"
+    target=SimpleNamespace(kind=SimpleNamespace(name="cuda")),
+    target_host=SimpleNamespace(kind=SimpleNamespace(name="c")),
+    execution_backend="tvm_ffi",
 )
 
 

@@ -21,7 +21,7 @@ from ...environment import cxx
 from ...wire.digest import Digest
 from ..torch_extensions.dependencies import Dependencies, cuda_headers, read_with
 from ..torch_extensions.flags import Doubt, compiler_words, linked_files
-from ..torch_extensions.nvcc import nvcc_identity
+from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, nvcc_identity
 from ..torch_extensions.request import BuildRequest
 from .rules import MODULE_NAME
 from .versions import CUDA_HOME, FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS, UNLISTED_FOLDERS
@@ -213,7 +213,7 @@ def _software() -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    for name in UNLISTED_FOLDERS:
+    for name in (*UNLISTED_FOLDERS, *FLAGS_OF_TOOLS):
         if os.environ.get(name):
             raise Doubt(f"the variable {name} adds files that the compiler does not list")
     for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
 from .versions import BACKENDS, CPU, CUDA, Backend
 
 if TYPE_CHECKING:
-    from .provenance import Provenance
+    from .provenance import NvccRun, Provenance
 
 
 _log = logging.getLogger("cachesvc")
@@ -57,8 +58,8 @@ class Kernels(LookUps):
         self._callbacks: dict[str, Any] = {}
         """TileLang's own functions that compile for CUDA."""
         # ``self._call`` has, beside ``reason``, ``place``: the key that TileLang looks up, and the folder
-        # that it gets; ``manifest``: what TileLang wrote last; ``code``: the source that nvcc compiled for
-        # the kernel, ``None`` if TileLang took machine code from its own folder. None is there before a call.
+        # that it gets; ``manifest``: what TileLang wrote last; ``run``: that of nvcc for the kernel, ``None``
+        # if TileLang took machine code from its own folder. None is there before a call.
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be loaded."""
@@ -118,7 +119,7 @@ class Kernels(LookUps):
         """Run in the place of ``_compile_and_create_adapter``."""
         if _backend_of(call.args[0]) is None:
             return call()
-        self._call.code = None
+        self._call.run = None
         reason = getattr(self._call, "reason", "") or "it did not look into its cache"
         self._call.reason = ""
         self._note(f"TileLang compiled {_name(call)}: {reason}")
@@ -132,9 +133,24 @@ class Kernels(LookUps):
 
     def compile_for_gpu(self, call: imports.Call) -> Any:
         """Run in the place of ``compile_cuda``, which starts nvcc."""
-        answer = counters.counter_of("cpp_commands")(call)
-        self._call.code = str(call.argument("code"))
-        return answer
+        code = counters.counter_of("cpp_commands")(call)
+        self._call.run = self._timed(lambda: _run(_arguments(call), code))
+        return code
+
+    def find_target(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+        """Run in the place of ``auto_detect_target``, which raises where there is no CUDA toolkit: kernels of
+        an entry need none, so there a GPU is enough. A process waits for its restore then."""
+        try:
+            return call()
+        except ValueError:
+            before_compile()
+            if not any((folder / CUDA.library).is_file() for folder in self._accepted.all()):
+                raise
+            target = sys.modules["tilelang.cuda.target"].normalize_cuda_target(CUDA.target)
+            if target is None:
+                raise
+            call.error = None
+            return target
 
     def note_callbacks(self, _module: Any) -> None:
         """Remember TileLang's own functions, once its module for CUDA has registered them."""
@@ -188,6 +204,8 @@ class Kernels(LookUps):
 
         Where another process was faster, TileLang keeps the other's files: then nothing is recorded.
         """
+        from .provenance import check_run
+
         kernel, manifest = given["kernel"], self._call.manifest
         backend = _backend_of(kernel)
         if backend is None:
@@ -198,8 +216,9 @@ class Kernels(LookUps):
         digests = {name: str(entry["sha256"]) for name, entry in json.loads(manifest)["files"].items()}
         if digests.keys() != set(files_of(backend)):
             return
-        if backend == CUDA and getattr(self._call, "code", None) != (folder / "device_kernel.cu").read_text():
-            raise Doubt("its machine code was not compiled here from the source that TileLang shows")
+        if backend == CUDA:
+            source, library = (folder / "device_kernel.cu").read_bytes(), (folder / CUDA.library).read_bytes()
+            check_run(getattr(self._call, "run", None), source, library)
         made = _provenance(folder, kernel, backend, self._callbacks).encode()
         compiled = CompiledKernel(folder, digests, manifest, made)
         self.compiled[f"{given['key']}/{_digest(made)[:16]}"] = compiled
@@ -267,7 +286,16 @@ def _backend_of(owner: Any) -> Backend | None:
     """Return for what a context, or a kernel, of TileLang's is; ``None`` for what is left to TileLang."""
     execution = getattr(owner.execution_backend, "name", owner.execution_backend)
     asked = (owner.target.kind.name, execution)
-    return next((one for one in BACKENDS if (one.target, one.execution) == asked), None)
+    backend = next((one for one in BACKENDS if (one.target, one.execution) == asked), None)
+    if backend == CUDA and owner.target_host.kind.name != CPU.target:
+        return None  # LLVM makes the host's part, and nobody has run that
+    return backend
+
+
+def _run(given: Mapping[str, Any], code: Any) -> NvccRun:
+    from .provenance import NvccRun
+
+    return NvccRun(str(given["code"]).encode(), tuple(given.get("options") or ()), bytes(code))
 
 
 def _name(call: imports.Call) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,13 @@ _COMPILES_FOR_GPU = Hook(
     "no entry holds TileLang's kernels for CUDA, and nvcc is not counted",
     role="gpu",
 )
+_TARGETS = Hook(
+    "tilelang.backend.target",
+    "auto_detect_target",
+    "has TileLang find a GPU on a host without the CUDA toolkit",
+    "a program on such a host has to name the target",
+    role="gpu",
+)
 _CALLBACKS = Hook(
     "tilelang.cuda.backend",
     "",
@@ -109,7 +117,10 @@ class TileLangState(KindState):
             (_COMPILES_FOR_GPU, kernels.compile_for_gpu),
         ):
             hook.install(body)
-        _CALLBACKS.watch(kernels.note_callbacks)
+        find_target = functools.partial(kernels.find_target, callbacks.before_compile)
+        _TARGETS.install(find_target, reaches=(CacheSvcError,))
+        if _CALLBACKS.module not in sys.modules:  # else a program may have put its own functions there before
+            _CALLBACKS.watch(kernels.note_callbacks)
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host."""
@@ -185,7 +196,7 @@ KIND = Kind(
     sets_variable=False,
     hooks=(
         *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
-        *(_COMPILES_FOR_GPU, _CALLBACKS),
+        *(_COMPILES_FOR_GPU, _TARGETS, _CALLBACKS),
     ),
     work=_work,
 )

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...environment import cxx
 from ..torch_extensions.flags import Doubt, compiler_words
-from ..torch_extensions.nvcc import nvcc_identity
+from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, nvcc_identity
 from .versions import (
     CUDA,
     CUDA_CALLBACKS,
@@ -44,9 +44,10 @@ _HOST_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 _READ_BY_COMPILERS = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("GCC_COMPARE_DEBUG", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "SOURCE_DATE_EPOCH"),
-    *("LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("LD_RUN_PATH", "CCC_OVERRIDE_OPTIONS"),
 )
 """Variables with which a compiler or a linker reads other files, or writes another library."""
+_READ_BY_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *FLAGS_OF_TOOLS)
 _FOLDERS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 """Those that hold nothing but folders."""
 _READS_NOTHING = re.compile(
@@ -143,7 +144,7 @@ def facts_here(
 def _refuse_variables(environ: Mapping[str, str], toolkit: Path | None) -> None:
     """Raise `Doubt` for a variable with which a compiler reads other files than its own, or than those of the
     CUDA toolkit: images with one name its folders so."""
-    for name in _READ_BY_COMPILERS:
+    for name in (*_READ_BY_COMPILERS, *(_READ_BY_NVCC if toolkit is not None else ())):
         value = environ.get(name, "")
         folders = _paths(value) if toolkit is not None and name in _FOLDERS else []
         if value and not (toolkit and folders and all(_inside(path, toolkit) for path in folders)):
@@ -158,6 +159,26 @@ def _toolkit() -> Path | None:
     """Return the folder of the CUDA toolkit that TileLang would use; ``None`` where it found none."""
     home = getattr(sys.modules.get("tilelang.env"), "CUDA_HOME", "")
     return Path(os.path.realpath(str(home))) if home else None
+
+
+class NvccRun(NamedTuple):
+    """Is one run of nvcc by TileLang. ``options``: what TileLang adds to the command. ``code``: the machine
+    code that nvcc made from ``source``."""
+
+    source: bytes
+    options: tuple[str, ...]
+    code: bytes
+
+
+def check_run(run: NvccRun | None, source: bytes, library: bytes) -> None:
+    """Raise `Doubt` unless a library has the machine code that nvcc made here, from this source, with flags
+    and include paths that are known."""
+    if run is None:
+        raise Doubt("nvcc did not make its machine code here: TileLang had it in a folder of its own")
+    if run.source != source or not run.code or run.code not in library:
+        raise Doubt("its machine code is not what nvcc made of its source")
+    package = _package()
+    check_flags(word for word in run.options if not (word.startswith("-I") and _inside(word[2:], package)))
 
 
 def check_flags(flags: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Tells one nvcc from another without starting it."""
+"""Tells one nvcc from another without starting it, and names the variables that change what it reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 from ...environment import cxx
 
+FLAGS_OF_TOOLS = (
+    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CUDAFE_FLAGS", "PTXAS_FLAGS", "NVVM_FLAGS", "OCG_FLAGS"),
+)
+"""Variables whose flags nvcc gives the programs that it runs. CUDA's manual has none of them;
+``nvcc --dryrun`` of 13.0 shows it."""
 _TOOLS = ("ptxas", "fatbinary", "cudafe++", "nvlink", "../nvvm/bin/cicc")
 """Programs that nvcc runs, relative to its folder."""
 
