@@ -189,6 +189,8 @@ def _live_objects(
             if name not in live_values:
                 live_values[name] = get_live(builder, asked, *rest, **named)
             return live_values[name]
+        if not name:  # of a guard of the process, not of an object
+            return get_recorded(builder, asked, *rest, **named)
         if name not in recorded_values:
             recorded_values[name] = get_recorded(builder, asked, *rest, **named)
         return recorded_values[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +23,15 @@ def nvcc_identity(file: Path, environ: Mapping[str, str] = os.environ) -> str | 
 
     It stands for the headers of the toolkit, too."""
     program = cxx.program(str(file), environ)
-    identity = cxx.identity({**environ, "CXX": str(program)}) if program is not None else None
-    if program is None or identity is None:
+    if program is None:
         return None
-    tools = [program.parent / tool for tool in _TOOLS]
-    return " ".join((identity, *(str(os.path.getsize(tool)) for tool in tools if tool.is_file())))
+    tools = [tool for tool in (program.parent / name for name in _TOOLS) if tool.is_file()]
+    stamps = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in (program, *tools))
+    return _identity(program, stamps)
+
+
+@functools.lru_cache(8)
+def _identity(program: Path, stamps: tuple[tuple[int, int], ...]) -> str | None:
+    """``stamps``: size and time of nvcc and of each program. Cached: nvcc is read whole, for each kernel."""
+    identity = cxx.identity({**os.environ, "CXX": str(program)})
+    return None if identity is None else " ".join((identity, *(str(size) for size, _ in stamps[1:])))
