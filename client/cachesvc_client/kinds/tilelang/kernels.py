@@ -18,7 +18,6 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..look_ups import LookUps
 from ..rules import AcceptedFolders
-from ..torch_extensions.flags import Doubt
 from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
 from .versions import BACKENDS, CPU, CUDA, Backend
 
@@ -256,6 +255,7 @@ def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
 
 def _provenance(folder: Path, kernel: Any, backend: Backend, callbacks: Mapping[str, Any]) -> Provenance:
     """Return with what a kernel was made that this process has just compiled. Raises `Doubt`."""
+    from ..torch_extensions.flags import Doubt
     from .provenance import Provenance, check_flags, check_source, compilers_here, facts_here
 
     check_flags(_flags(vars(kernel)))
