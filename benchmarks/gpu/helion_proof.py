@@ -22,17 +22,14 @@ import json
 import os
 import shutil
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
 
-from benchmarks.conditions import commit, gpus, hardware, now  # noqa: E402
-from benchmarks.hosts import Failed, Host, registry, trap, use_this_tree  # noqa: E402
-from cachesvc_client.hooks.counters import is_compiler  # noqa: E402
+from benchmarks.conditions import gpus  # noqa: E402
+from benchmarks.gpu.proofs import Answer, Proof, prove  # noqa: E402
+from benchmarks.hosts import Host, registry, trap, use_this_tree  # noqa: E402
 
 NAME = "team/helion"
 PALLAS = {
@@ -42,29 +39,24 @@ PALLAS = {
     "JAX_PLATFORMS": "cpu",
 }
 """Variables of a machine without a GPU."""
-Answer = dict[str, Any]
 
 
-class Proof:
-    """Runs the processes in a scratch folder, and keeps their answers by name."""
+class HelionProof(Proof):
+    """Runs Helion. ``search``: variables of its search. ``registry_python``: the registry's interpreter."""
 
-    def __init__(self, scratch: Path, search: dict[str, str]) -> None:
-        self.scratch, self.search = scratch, search
-        self.answers: dict[str, Answer] = {}
+    def __init__(self, scratch: Path, search: dict[str, str], registry_python: str) -> None:
+        super().__init__(scratch)
+        self.search, self.registry_python = search, registry_python
 
-    def run(self, name: str, host: str, compilers: bool = True, **variables: str) -> Answer:
+    def run(self, name: str, host: str, *_: str, compilers: bool = True, **variables: str) -> Answer:
         """Run the kernels on a host."""
         place = self.scratch / host
         file, traps = self.scratch / f"{name}.json", place / "traps"
         if not compilers:
             variables["PATH"] = str(trap(traps))
         Host(place).run(str(HERE / "helion_kernels.py"), str(file), **{**self.search, **variables})
-        called = traps / "called"
         answer: Answer = json.loads(file.read_text())
-        answer["called"] = called.read_text().splitlines() if called.exists() else []
-        self.answers[name] = answer
-        print(line(name, answer), flush=True)
-        return answer
+        return self.keep(name, answer, traps, line)
 
     def all(self) -> None:
         """Run every case."""
@@ -76,40 +68,22 @@ class Proof:
                 shutil.copytree(self.scratch / "alone" / folder, self.scratch / "copy" / folder)
         shutil.rmtree(self.scratch / "alone")
         self.run("folder copy", "copy", **own_folders(self.scratch / "copy"))
-        with registry(self.scratch / "registry") as served:
+        with registry(self.scratch / "registry", self.registry_python) as served:
             service = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
             publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
             self.run("builder", "builder", **service, **publish, HELION_PROOF_PUBLISH=NAME)
             shutil.rmtree(self.scratch / "builder")
-            for number in (1, 2):
-                self.run(f"restored {number}", f"service{number}", compilers=False, **service)
-            started = self.scratch / "started"
-            listing = {**service, "CACHESVC_OBSERVE": str(started)}
-            audited = self.run("restored, listed", "service3", compilers=False, **listing)
-            programs = started.read_text().splitlines() if started.exists() else []
-            audited["started"] = programs
-            audited["compilers"] = list(filter(is_compiler, programs))
+            self.restore(service)
             other = {**service, "HELION_INDEX_DTYPE": "int64", "HELION_PROOF_SMALL": "1"}
             self.run("other setting", "service4", **other)
 
     def wrong(self) -> list[str]:
         """Return what is not as it should be."""
-        builder, problems = self.answers["builder"], []
+        problems = []
         for name, answer in self.answers.items():
             if not all(result["close"] and result["repeats"] for result in answer["results"].values()):
                 problems.append(f"{name}: outputs differ from eager's")
-            if not name.startswith("restored"):
-                continue
-            observed = answer["observed"]
-            counts = observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]
-            if any(counts) or answer["called"] or answer.get("compilers") or answer["state"] != "hit":
-                problems.append(
-                    f"{name}: {answer['state']}, {counts}, {answer['called']}, {answer['reasons']}"
-                )
-            if answer["configurations"] != builder["configurations"]:
-                problems.append(f"{name}: other configurations than the builder's")
-            if answer["results"] != builder["results"]:
-                problems.append(f"{name}: other outputs than the builder's")
+        problems += self.wrong_restores(("configurations", "results"))
         if self.answers["other setting"]["observed"]["helion_searches"] != 1:
             problems.append("other setting: the entry's configuration was taken")
         return problems
@@ -150,38 +124,23 @@ def main() -> int:
     parser.add_argument(
         "--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn"
     )
+    parser.add_argument("--registry-python", default=sys.executable, help="interpreter of the registry")
     options = parser.parse_args()
     use_this_tree()
-    on = gpus()
     search = {
         "HELION_AUTOTUNE_EFFORT": options.effort,
         "HELION_AUTOTUNER": options.algorithm,
         "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
         "CACHESVC_EXPERIMENTAL": "helion",
-        **({} if on else PALLAS),
+        **({} if gpus() else PALLAS),
     }
-    with TemporaryDirectory(prefix="cachesvc-helion-") as folder:
-        proof = Proof(Path(folder), search)
-        try:
-            proof.all()
-            problems = proof.wrong()
-        except Failed as error:
-            problems = [str(error)]
-    packages = {}
-    for name in ("torch", "triton", "helion"):
-        try:
-            packages[name] = version(name)
-        except ImportError:
-            packages[name] = "none"
-    whole = {
-        "when": now(), "source": commit(), "gpus": on, "hardware": hardware(), "packages": packages,
-        "search": search, "problems": problems, "starts": proof.answers,
-    }  # fmt: skip
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "helion.json").write_text(json.dumps(whole, indent=1))
-    for problem in problems:
-        print(f"wrong: {problem}")
-    return 1 if problems else 0
+    packages = ("torch", "triton", "helion")
+    file = options.out / "helion.json"
+
+    def make(folder: Path) -> Proof:
+        return HelionProof(folder, search, options.registry_python)
+
+    return prove(make, file, packages, search=search)
 
 
 if __name__ == "__main__":

@@ -22,31 +22,27 @@ import json
 import os
 import shutil
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
 
-from benchmarks.conditions import commit, gpus, hardware, now  # noqa: E402
-from benchmarks.hosts import Failed, Host, registry, trap, use_this_tree  # noqa: E402
-from cachesvc_client.hooks.counters import is_compiler  # noqa: E402
+from benchmarks.conditions import gpus  # noqa: E402
+from benchmarks.gpu.proofs import Answer, Proof, prove  # noqa: E402
+from benchmarks.hosts import Host, registry, trap, use_this_tree  # noqa: E402
 
 NAME = "team/tilelang"
 NO_TOOLKIT = {"CUDA_HOME": "/nonexistent"}
 """Variables of a host without a CUDA toolkit, on a machine that has one."""
 KERNELS = ("matmul", "softmax")
-Answer = dict[str, Any]
 
 
-class Proof:
-    """Runs the processes in a scratch folder, and keeps their answers by name."""
+class TileLangProof(Proof):
+    """Runs TileLang. ``target``: its own. ``registry_python``: the registry's interpreter."""
 
     def __init__(self, scratch: Path, target: str, registry_python: str) -> None:
-        self.scratch, self.target, self.registry_python = scratch, target, registry_python
-        self.answers: dict[str, Answer] = {}
+        super().__init__(scratch)
+        self.target, self.registry_python = target, registry_python
 
     def run(self, name: str, host: str, *arguments: str, compilers: bool = True, **variables: str) -> Answer:
         """Run the kernels on a host."""
@@ -57,11 +53,7 @@ class Proof:
         program = str(HERE / "tilelang_kernels.py")
         out, _ = Host(place).run(program, f"target={self.target}", *arguments, **variables)
         answer: Answer = json.loads(out.strip().splitlines()[-1])
-        called = traps / "called"
-        answer["called"] = called.read_text().splitlines() if called.exists() else []
-        self.answers[name] = answer
-        print(line(name, answer), flush=True)
-        return answer
+        return self.keep(name, answer, traps, line)
 
     def all(self) -> None:
         """Run every case."""
@@ -78,14 +70,7 @@ class Proof:
             publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
             self.run("builder", "builder", f"publish={NAME}", **service, **publish)
             shutil.rmtree(self.scratch / "builder")
-            for number in (1, 2):
-                self.run(f"restored {number}", f"service{number}", compilers=False, **service)
-            started = self.scratch / "started"
-            listing = {**service, "CACHESVC_OBSERVE": str(started)}
-            audited = self.run("restored, listed", "service3", compilers=False, **listing)
-            programs = started.read_text().splitlines() if started.exists() else []
-            audited["started"] = programs
-            audited["compilers"] = list(filter(is_compiler, programs))
+            self.restore(service)
             self.run("other tile", "service4", "tile=32", **service)
             for kernels in (self.scratch / "code" / own).rglob("kernels"):
                 shutil.rmtree(kernels)
@@ -94,20 +79,11 @@ class Proof:
 
     def wrong(self) -> list[str]:
         """Return what is not as it should be."""
-        builder, problems = self.answers["builder"], []
+        problems = []
         for name, answer in self.answers.items():
             if not all(answer["right"].values()):
                 problems.append(f"{name}: outputs differ from PyTorch's: {answer['right']}")
-            observed = answer["observed"]
-            counts = observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]
-            if not name.startswith("restored"):
-                continue
-            if any(counts) or answer["called"] or answer.get("compilers") or answer["state"] != "hit":
-                problems.append(
-                    f"{name}: {answer['state']}, {counts}, {answer['called']}, {answer['reasons']}"
-                )
-            if answer["results"] != builder["results"]:
-                problems.append(f"{name}: other outputs than the builder's")
+        problems += self.wrong_restores(("results",))
         if self.answers["other tile"]["observed"]["tilelang_compilations"] != 1:
             problems.append("other tile: not exactly one kernel was compiled")
         code = self.answers["own machine code"]
@@ -136,24 +112,13 @@ def main() -> int:
     parser.add_argument("--registry-python", default=sys.executable, help="interpreter of the registry")
     options = parser.parse_args()
     use_this_tree()
-    on = gpus()
-    with TemporaryDirectory(prefix="cachesvc-tilelang-") as folder:
-        proof = Proof(Path(folder), "cuda" if on else "sm_90a", options.registry_python)
-        try:
-            proof.all()
-            problems = proof.wrong()
-        except Failed as error:
-            problems = [str(error)]
-    whole = {
-        "when": now(), "source": commit(), "gpus": on, "hardware": hardware(),
-        "packages": {name: version(name) for name in ("torch", "tilelang", "apache-tvm-ffi")},
-        "problems": problems, "starts": proof.answers,
-    }  # fmt: skip
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "tilelang.json").write_text(json.dumps(whole, indent=1))
-    for problem in problems:
-        print(f"wrong: {problem}")
-    return 1 if problems else 0
+    target = "cuda" if gpus() else "sm_90a"
+    packages = ("torch", "tilelang", "apache-tvm-ffi")
+
+    def make(folder: Path) -> Proof:
+        return TileLangProof(folder, target, options.registry_python)
+
+    return prove(make, options.out / "tilelang.json", packages)
 
 
 if __name__ == "__main__":

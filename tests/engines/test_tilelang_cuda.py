@@ -19,7 +19,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.registries import Served, serve
 
 from .engine import PROGRAMS, EngineResult
-from .tilelang_host import NAME, cuda_home, host_environment, start, tilelang_python
+from .tilelang_host import build, cuda_home, host_environment, start, tilelang_python, work
 
 LEAST = 20
 """How many differences must have been tried."""
@@ -51,19 +51,8 @@ def registry(tilelang: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def built(registry: Served, cuda: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> EngineResult:
-    """Compile two kernels on an empty host and publish them; then the host is gone."""
-    place = tmp_path_factory.mktemp("builder")
-    result = start(place, registry, PROGRAM, f"publish={NAME}", publish=True, **cuda)
-    shutil.rmtree(place)
-    return result
-
-
-def work(result: EngineResult) -> tuple[int, int, int]:
-    """Return TileLang's compilations, the compilers that it started, and those that were called from
-    outside."""
-    observed = result.answer["observed"]
-    assert observed["compilations"] == observed["tilelang_compilations"]
-    return observed["compilations"], observed["compiler_processes"], len(result.compilers)
+    """Compile two kernels on an empty host and publish them."""
+    return build(tmp_path_factory.mktemp("builder"), registry, PROGRAM, **cuda)
 
 
 def test_a_fresh_host_without_nvcc_and_a_compiler_compiles_nothing(

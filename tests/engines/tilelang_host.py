@@ -67,6 +67,21 @@ def start(
     return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
 
 
+def build(place: Path, registry: Served, program: str, **variables: str) -> EngineResult:
+    """Compile a program's kernels on an empty host and publish them; then the host is gone."""
+    result = start(place, registry, program, f"publish={NAME}", publish=True, **variables)
+    shutil.rmtree(place)
+    return result
+
+
+def work(result: EngineResult) -> tuple[int, int, int]:
+    """Return TileLang's compilations, the compilers that it started, and those that were called from
+    outside."""
+    observed = result.answer["observed"]
+    assert observed["compilations"] == observed["tilelang_compilations"]
+    return observed["compilations"], observed["compiler_processes"], len(result.compilers)
+
+
 def host_environment(place: Path) -> dict[str, str]:
     """Return the variables of a process on the host ``place``; it imports this tree, also where the
     environment was made from another one."""

@@ -17,7 +17,7 @@ import tilelang.language
 import tvm_ffi
 from changed_variables import changed_variables
 from cuda_kernels import TARGET, scaled
-from kernel_differences import attribute
+from kernel_differences import attribute, postprocessor, try_all
 from kernels import report
 
 COMPILES = "tilelang_callback_cuda_compile"
@@ -46,15 +46,6 @@ VARIABLES = {
     "CUTLASS elsewhere": {"TL_CUTLASS_PATH": "/nonexistent"},
     "a variable of a later TileLang": {"TILELANG_OF_A_LATER_RELEASE": "1"},
 }
-
-
-@contextlib.contextmanager
-def postprocessor(name):
-    tvm_ffi.register_global_func(name, lambda code, _: code, override=True)
-    try:
-        yield
-    finally:
-        tvm_ffi.registry.remove_global_func(name)
 
 
 @contextlib.contextmanager
@@ -94,29 +85,11 @@ def source(body=None, options=None):
 
 def main():
     answer = {"same": {"first": source()}, "differences": {}, "refused": {}}
-    tried = {
-        **{label: (contextlib.nullcontext, body, {}) for label, body in BODIES.items()},
-        **{label: (contextlib.nullcontext, {}, options) for label, options in OPTIONS.items()},
-        **{
-            label: (lambda changes=changes: changed_variables(changes), {}, {})
-            for label, changes in VARIABLES.items()
-        },
-        **{label: (change, {}, {}) for label, change in OTHERS.items()},
-    }
-
-    def try_all(differences):
-        for label, (change, body, options) in differences.items():
-            try:
-                with change():
-                    answer["differences"][label] = source(body, options)
-            except Exception as error:  # noqa: BLE001 - TileLang refuses the difference
-                answer["refused"][label] = repr(error)[:300]
-
-    try_all(tried)
+    try_all(answer, source, BODIES, OPTIONS, VARIABLES, OTHERS)
     with changed_variables({"NVCC_CCBIN": "/nonexistent", "TILELANG_VERBOSE": "0", "SOME_OTHER": "1"}):
         answer["same"]["variables that change no code"] = source()
     answer["same"]["last"] = source()
-    try_all({label: (change, {}, {}) for label, change in LAST.items()})
+    try_all(answer, source, others=LAST)
     print(json.dumps({**answer, **report()}), flush=True)
 
 

@@ -57,12 +57,12 @@ def attribute(owner, name, value):
 
 
 @contextlib.contextmanager
-def postprocessor():
-    tvm_ffi.register_global_func("tilelang_callback_c_host_postproc", lambda code, _: code, override=True)
+def postprocessor(name):
+    tvm_ffi.register_global_func(name, lambda code, _: code, override=True)
     try:
         yield
     finally:
-        tvm_ffi.registry.remove_global_func("tilelang_callback_c_host_postproc")
+        tvm_ffi.registry.remove_global_func(name)
 
 
 OTHERS = {
@@ -71,7 +71,7 @@ OTHERS = {
     ),
     "TileLang's version": lambda: attribute(tilelang, "__version__", "0.1.16"),
     "the version of TVM's FFI": lambda: attribute(tvm_ffi, "__version__", "0.1.11"),
-    "a program that changes sources": postprocessor,
+    "a program that changes sources": lambda: postprocessor("tilelang_callback_c_host_postproc"),
 }
 
 
@@ -86,23 +86,31 @@ def source(body=None, options=None):
     return "entry" if "/tilelang/cachesvc/" in kernel._tilelang_cache_path else "compiled"
 
 
-def main():
-    answer = {"same": {"first": source()}, "differences": {}, "refused": {}}
+def try_all(answer, source, bodies=(), options=(), variables=(), others=()):
+    """Compile by ``source`` with each difference alone, and put into the answer where its kernel came from.
+
+    Each argument has differences by their labels: bodies and options of the kernel, variables, and functions
+    that return a context."""
     tried = {
-        **{label: (contextlib.nullcontext, body, {}) for label, body in BODIES.items()},
-        **{label: (contextlib.nullcontext, {}, options) for label, options in OPTIONS.items()},
+        **{label: (contextlib.nullcontext, body, {}) for label, body in dict(bodies).items()},
+        **{label: (contextlib.nullcontext, {}, changed) for label, changed in dict(options).items()},
         **{
             label: (lambda changes=changes: changed_variables(changes), {}, {})
-            for label, changes in VARIABLES.items()
+            for label, changes in dict(variables).items()
         },
-        **{label: (change, {}, {}) for label, change in OTHERS.items()},
+        **{label: (change, {}, {}) for label, change in dict(others).items()},
     }
-    for label, (change, body, options) in tried.items():
+    for label, (change, body, changed) in tried.items():
         try:
             with change():
-                answer["differences"][label] = source(body, options)
+                answer["differences"][label] = source(body, changed)
         except Exception as error:  # noqa: BLE001 - TileLang refuses the difference
             answer["refused"][label] = repr(error)[:300]
+
+
+def main():
+    answer = {"same": {"first": source()}, "differences": {}, "refused": {}}
+    try_all(answer, source, BODIES, OPTIONS, VARIABLES, OTHERS)
     with changed_variables(
         {"TILELANG_VERBOSE": "0", "TILELANG_PRINT_ON_COMPILATION": "0", "SOME_OTHER": "1"}
     ):

@@ -186,10 +186,12 @@ class Kernels(LookUps):
         check_flags(_flags(given))
         self._call.reason = "no restored entry has it with this body, target, passes and flags"
         folders = self._accepted.of(key)
-        facts = facts_here(backend, self._callbacks) if folders else {}
+        if not folders:
+            return None
+        facts, compilers = facts_here(backend, self._callbacks), compilers_here(backend)
         for folder in folders:
             made = Provenance.decode((folder / MADE).read_bytes())
-            self._call.reason = made.difference(facts, compilers_here(backend))
+            self._call.reason = made.difference(facts, compilers)
             if not self._call.reason:
                 # TileLang asks whether the sources are there, and reads none. `warm` leaves out of an entry
                 # what no replay reads.
@@ -261,8 +263,9 @@ def _provenance(folder: Path, kernel: Any, backend: Backend, callbacks: Mapping[
     check_flags(_flags(vars(kernel)))
     for name in backend.sources:
         check_source((folder / name).read_bytes())
-    compilers = {name: identity for name, identity in compilers_here(backend).items() if identity}
-    if compilers.keys() != compilers_here(backend).keys():
+    identities = compilers_here(backend)
+    compilers = {name: identity for name, identity in identities.items() if identity}
+    if compilers.keys() != identities.keys():
         raise Doubt("a compiler cannot be told")
     return Provenance(compilers, facts_here(backend, callbacks))
 
