@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...graphs import ambient
-from .deferred import with_stand_ins
+from .deferred import code_cache, with_stand_ins
 from .describe import text_of
 
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
@@ -72,9 +72,9 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
     import torch
     from torch._dynamo import config as dynamo_config
     from torch._functorch import config as functorch_config
-    from torch._inductor import codecache
     from torch._inductor import config as inductor_config
 
+    codecache = code_cache()
     _refuse_hooks_of_all_modules()
     graph, inputs = _probe(ambient.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.

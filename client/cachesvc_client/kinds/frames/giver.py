@@ -25,6 +25,7 @@ from .eager import function_of
 from .graph_facts import changed_operator
 from .groups import changed_group, groups_of_job, is_of_another_rank
 from .guards import Differs, live_guards
+from .modules import loaded_from
 from .stored import FramesFile, RecordedFrame
 
 _log = logging.getLogger("cachesvc")
@@ -145,7 +146,8 @@ class _File:
 
     def __init__(self, content: FramesFile) -> None:
         self._frames = [(_code(frame.code), frame) for frame in content.frames]
-        self._graphs, self._eager, self._sources = content.graphs, content.eager, content.sources
+        self._content = content
+        self._graphs, self._eager = content.graphs, content.eager
 
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
@@ -156,7 +158,7 @@ class _File:
         ones."""
         import torch
 
-        with sources_of_builder(self._sources):
+        with sources_of_builder(self._content.sources), loaded_from(self._content.compiled):
             compiled = read_graph(self._graphs[name]).after_deserialization()
         if comparison is not None:
             compiled = comparison(function_of(self._eager[name]), compiled)

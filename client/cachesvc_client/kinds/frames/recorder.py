@@ -29,6 +29,7 @@ from .guard_pickles import (
     recording_settings,
     split_hooks,
 )
+from .modules import compiled_modules
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .package import FramePackage
 from .sources import compiled_graphs, drop_texts, make_lean
@@ -151,7 +152,10 @@ class Recorder:
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
-        return stored.write(folder, FramesFile(kept, graphs, kept_eager, _sources()))
+        # After the graphs are pickled their texts are lean.
+        texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
+        content = FramesFile(kept, graphs, kept_eager, _sources(), compiled_modules(texts))
+        return stored.write(folder, content)
 
     def _keep(self, name: str, package: FramePackage, answer: Any) -> None:
         frame = package.frame

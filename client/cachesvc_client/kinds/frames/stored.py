@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 9
+FORMAT = 10
 """The number of the format. A file of another format is not read."""
 
 
@@ -101,12 +102,15 @@ class FramesFile(NamedTuple):
         eager: By the same names, what the canary compares the graphs with.
         sources: The builder's hash of PyTorch's sources (``torch_key``), by which the graphs name their
             Triton kernels.
+        compiled: By the digest of the text, the code that the builder's Python made of the modules that the
+            graphs load, see `modules`.
     """
 
     frames: list[RecordedFrame]
     graphs: dict[str, bytes]
     eager: dict[str, EagerGraph]
     sources: bytes = b""
+    compiled: Mapping[str, bytes] = {}
 
 
 def write(folder: Path, content: FramesFile) -> str:
