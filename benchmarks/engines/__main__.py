@@ -114,6 +114,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=sorted(MODELS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--once", nargs="+", choices=METHODS, default=[], help="methods of the first round alone"
+    )
     parser.add_argument("--layers", type=int, default=0, help="another number of layers")
     parser.add_argument("--width", type=int, default=0, help="another hidden size")
     parser.add_argument("--ranks", type=int, default=1, help="tensor parallel size")
@@ -161,7 +164,10 @@ class EngineBenchmark:
         measured = {**conditions, "warm": report, "starts": starts}
         yield measured
         rounds = [
-            (method, number) for number in range(self._options.rounds) for method in self._options.methods
+            (method, number)
+            for number in range(self._options.rounds)
+            for method in self._options.methods
+            if number == 0 or method not in self._options.once
         ]
         for method, number in rounds:
             yield from self._measure(starts.setdefault(method, []), measured, method, number)
@@ -187,7 +193,11 @@ class EngineBenchmark:
             return
         host = self._host(method, number, audit, measured=False)
         begin = time.monotonic()
-        starts.append(self._start(method, host, audit))
+        log = (
+            self._options.out
+            / f"{self._folder.name}-{host.folder.name}-{method.replace(' ', '-')}-{number}.log"
+        )
+        starts.append(self._start(method, host, audit, log))
         self._longest = max(self._longest, time.monotonic() - begin)
         _say(f"{self._name}: {method}, round {number + 1}: {_line(starts[-1])}")
         yield measured
@@ -223,8 +233,9 @@ class EngineBenchmark:
             _say(f"{self._name}: {log_file.read_text()[-2000:]}")
         return dict(report)
 
-    def _start(self, method: str, host: Host, audit: bool) -> dict[str, Any]:
-        """Start the engine once by a method. Return its answer, or the end of its log as ``error``."""
+    def _start(self, method: str, host: Host, audit: bool, log_file: Path) -> dict[str, Any]:
+        """Start the engine once by a method. Return its answer, or the end of its log as ``error``; write its
+        log into a file."""
         answer = host.folder / "answer.json"
         answer.unlink(missing_ok=True)
         arguments = dict(self._arguments, **({"enforce_eager": True} if method == "eager" else {}))
@@ -248,6 +259,7 @@ class EngineBenchmark:
         result["called"] = called.read_text().splitlines() if called.exists() else []
         result["process_seconds"] = round(time.monotonic() - begin, 2)
         result["log"] = [line for line in log.splitlines() if "cachesvc: " in line][-12:]
+        log_file.write_text(log)
         return result
 
     def _host(self, method: str, number: int, audit: bool, measured: bool) -> Host:

@@ -28,16 +28,26 @@ class Planned(EngineBenchmark):
     """Notes which starts are made, on which hosts, and ends as if it were killed after some."""
 
     def __init__(self, folder: Path, killed_after: int = 100, **changes: Any) -> None:
-        options = {"out": folder, "ranks": 1, "rounds": 2, "layers": 0, "width": 0, "args": {}, "env": {}}
+        options = {
+            "out": folder,
+            "ranks": 1,
+            "rounds": 2,
+            "layers": 0,
+            "width": 0,
+            "args": {},
+            "env": {},
+            "once": [],
+        }
         options |= {"methods": ["cold", "copied", "cachesvc"], "limit": 0, **changes}
         super().__init__("llama", folder / "llama", Registry("url"), argparse.Namespace(**options))
         self.made: list[tuple[str, str]] = []
+        self.logs: list[str] = []
         self._killed_after = killed_after
 
     def _warm(self) -> dict[str, Any]:
         return {"status": "warm"}
 
-    def _start(self, method: str, host: Host, audit: bool) -> dict[str, Any]:
+    def _start(self, method: str, host: Host, audit: bool, log_file: Path) -> dict[str, Any]:
         host.environment()
         left = host.folder / "home" / ".cache" / "vllm"
         assert left.exists() == (method == "copied"), "a fresh host, or a copy"
@@ -45,6 +55,7 @@ class Planned(EngineBenchmark):
         if len(self.made) == self._killed_after:
             raise KeyboardInterrupt
         self.made.append((method, host.folder.name))
+        self.logs.append(log_file.name)
         assert audit == host.folder.name.endswith("-audited")
         return START
 
@@ -74,6 +85,16 @@ def test_a_run_goes_on_where_it_was_killed_and_hosts_of_killed_starts_are_made_a
     }
     third = Planned(tmp_path)
     assert measure(third, measured) == measured and third.made == []
+
+
+def test_a_method_of_the_first_round_alone_is_not_started_again(tmp_path: Path) -> None:
+    bench = Planned(tmp_path, methods=["cold", "copied"], rounds=3, once=["cold"])
+    measured = measure(bench, {})
+    assert {method: len(starts) for method, starts in measured["starts"].items()} == {
+        "cold": 1,
+        "in place": 3,
+    }
+    assert len({*bench.logs}) == 4, "each start has a log of its own"
 
 
 def test_no_start_begins_that_may_end_after_the_limit(tmp_path: Path) -> None:
