@@ -92,7 +92,7 @@ def test_a_method_of_the_first_round_alone_is_not_started_again(tmp_path: Path) 
     measured = measure(bench, {})
     assert {method: len(starts) for method, starts in measured["starts"].items()} == {
         "cold": 1,
-        "in place": 3,
+        "copied": 3,
     }
     assert len({*bench.logs}) == 4, "each start has a log of its own"
 
