@@ -75,6 +75,24 @@ def test_inductor_compiles_its_modules_itself_afterwards() -> None:
     assert "compile" not in vars(compile_tasks)
 
 
+def test_a_torch_that_loads_modules_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.compile_tasks", None)
+    monkeypatch.delattr("torch._inductor.runtime.compile_tasks", raising=False)
+    with loaded_from({}):
+        pass
+
+
+def test_expressions_are_read_in_the_scope_that_python_would_take() -> None:
+    from torch import _guards
+
+    name = "text"
+    with guards._compiled_once():
+        read = vars(_guards)["eval"]
+        assert [read("name"), read("x + y", {"x": 1}, {"y": 2}), read("x", {"x": 3})] == [name, 3, 3]
+        assert read(compile("x", "", "eval"), {"x": 4}) == 4
+    assert "eval" not in vars(_guards)
+
+
 def test_settings_are_at_hand_only_while_guards_are_made() -> None:
     """A setting that the program changes has its value within and after the block."""
     from torch._dynamo import config

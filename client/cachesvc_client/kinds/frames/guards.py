@@ -303,6 +303,9 @@ def _compiled_once() -> Iterator[None]:
     from torch import _guards
 
     def evaluate(expression: Any, *scope: Any) -> Any:
+        if not scope:  # what Python's own function takes then
+            caller = sys._getframe(1)
+            scope = (caller.f_globals, caller.f_locals)
         return eval(_compiled(expression) if isinstance(expression, str) else expression, *scope)
 
     with temporary_attribute(_guards, "eval", evaluate):
