@@ -50,6 +50,8 @@ class EntryBuild:
         self.notes = list(notes)
         self.compile_result = PhaseResult("compile")
         self.files: tuple[CapturedFile, ...] = ()
+        self.choices: tuple[CapturedFile, ...] = ()
+        """The files of the settled entry with what the compiler chose by timing."""
         self.stage = target.folder / "compile" / "stage"
         self.keys: KeyFacts | None = None
         self.finalised = False
@@ -149,6 +151,7 @@ class EntryBuild:
         If a fresh process then does work after all, less is left out, and at last nothing: then the settled
         replay counts.
         """
+        self.choices = tuple(file for file in self.files if kinds_used.holds_choices(file.kind, file.path))
         whole = judge.verdict(self.compile_result, settled)
         if not settled.files_read:
             self.notes.append("no read of a file was seen, so nothing was left out")
@@ -175,12 +178,16 @@ class EntryBuild:
     def _record(self, replay: PhaseResult) -> PhaseResult:
         """Add what Dynamo made of the functions that it traced, if a fresh process then traces nothing.
 
+        The recording looks each graph up as it was when Inductor got it. By then PyTorch has padded matrix
+        products where that was faster (``pad_mm``), so the recording has the builder's timings, which a
+        restored process does not need.
+
         Else return ``replay``, with a note that says why; where the spec allows no trace, raise
         ``BuildFailed``.
         """
         self.target.show_step("record")
         stage = self.target.folder / "recorded"
-        recording = self._replay(self.files, stage, phase="record")
+        recording = self._replay(dict.fromkeys((*self.files, *self.choices)), stage, phase="record")
         recorded = tuple(file for file in recording.capture if kinds_used.is_recorded(file.kind))
         for file in recorded:
             (self.stage / file.kind).mkdir(parents=True, exist_ok=True)
@@ -200,7 +207,8 @@ class EntryBuild:
                 return proven
         if self.target.job.spec.tracing == "never":
             raise BuildFailed(reasons, replay)
-        self.notes.append(f"services of this entry trace: {'; '.join(reasons[:3])}")
+        compiled = (f"while it was recorded it {work}" for work in judge.compiles(recording))
+        self.notes.append(f"services of this entry trace: {'; '.join((*compiled, *reasons)[:3])}")
         return replay
 
     def _replay(

@@ -33,6 +33,11 @@ def remaining_work(replay: PhaseResult) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def compiles(result: PhaseResult) -> tuple[str, ...]:
+    """Return what a process compiled and tuned."""
+    return tuple(_work(result.observation)) if result.observation else ()
+
+
 def traces(replay: PhaseResult) -> tuple[str, ...]:
     """Return what a fresh process traced, which recorded frames should have saved."""
     count = replay.observation.traces if replay.observation else 0

@@ -48,6 +48,12 @@ def decides_fit(kind: str) -> bool:
     return kinds.BY_NAME[kind].decides_fit
 
 
+def holds_choices(kind: str, path: str) -> bool:
+    """Return whether the file holds what the compiler chose by timing, which differs from run to run."""
+    rule = rule_of(kind, path)
+    return rule is not None and rule.write == "merge"
+
+
 def is_recorded(kind: str) -> bool:
     """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
     service the traces."""

@@ -184,6 +184,27 @@ def test_frames_are_published_where_a_fresh_process_then_traces_nothing(warm, tr
     assert outcome.notes == ("services of this entry do not trace",)
 
 
+def test_a_recording_has_what_the_builder_chose_by_timing(warm):
+    """PyTorch changes the graph by it before it looks the graph up; a restored process does not read it."""
+    timed = [f"inductor/cache/{'0' * 64}", f"inductor/aa/{'c' * 40}.best_config"]
+    compiled = Answer((A, B, *timed))
+    recording = Answer((A, FRAMES), observed=TRACED)
+    outcome, launcher, manifest = warm(
+        compiled, Answer(read=(A,)), Answer(observed=TRACED), recording, Answer(), tracing="auto"
+    )
+    assert launcher.restored == [{A, B, *timed}, {A}, {A, *timed}, {A, FRAMES}]
+    assert names(manifest) == {A, FRAMES} and outcome.notes == ("services of this entry do not trace",)
+
+
+def test_a_recording_that_compiled_is_named(warm):
+    outcome, _, _ = warm(
+        Answer((A,)), Answer(), Answer((A, FRAMES), observed=BUSY), Answer(observed=BUSY), tracing="auto"
+    )
+    [note] = outcome.notes
+    work = "compiled 1 graph that no entry held"
+    assert note == f"services of this entry trace: while it was recorded it {work}; {work}"
+
+
 NOT_PROVEN = {
     "nothing is recorded": ((Answer((A,), why_traced=("forward: a guard",)),), "forward: a guard"),
     "a process still traces": ((Answer((A, FRAMES)), Answer(observed=TRACED)), "traced 2 functions"),

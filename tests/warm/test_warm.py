@@ -161,10 +161,12 @@ def _report_inert(registry: dict[str, str], revision: str) -> None:
 
 @pytest.mark.compiles
 def test_bundles_are_written_without_a_registry(plain_environment, spec, tmp_path):
-    """The targets are a script, and a training step with dropout and a graph break, whose services do not
-    trace; the bundles go into a folder."""
+    """The targets are a script, a training step with dropout and a graph break, and a script whose graph
+    depends on what PyTorch timed. Services of the last two do not trace. The bundles go into a folder."""
     path = spec(
         f'[[target]]\nid = "step"\nscript = "{TINY / "step.py"}"\nargs = ["64", "0"]\n'
+        f'[[target]]\nid = "timed"\nscript = "{TINY / "timed.py"}"\nargs = ["{tmp_path / "mark"}"]\n'
+        'tracing = "auto"\n'
         '[[target]]\nid = "train"\nfactory = "models:breaking"\nkind = "training"\ntracing = "auto"\n'
     )
     result = warm(plain_environment, path, "--out", tmp_path / "out", "--json", "-j", "2")
@@ -182,8 +184,9 @@ def test_bundles_are_written_without_a_registry(plain_environment, spec, tmp_pat
     assert "graph_break" in train["graph_breaks"][0]["reason"]
     assert train["graph_breaks"][0]["where"].startswith("models.py:")
     assert "random" in train["compared"]["default"]["note"]
-    assert "services of this entry do not trace" in train["notes"]
-    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".cachesvc"] * 2
+    for target in (train, result.targets["timed"]):
+        assert "services of this entry do not trace" in target["notes"], target
+    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".cachesvc"] * 3
 
 
 @pytest.mark.compiles
