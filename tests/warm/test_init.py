@@ -227,8 +227,13 @@ PROGRAMS = {
 }
 
 
+LONG = "a class of the program"
+"""The form that `make test-all` runs alone: each takes a minute of CPU, and CI has 40."""
+FORMS = [pytest.param(form, marks=[pytest.mark.long] * (form == LONG)) for form in PROGRAMS]
+
+
 @pytest.mark.compiles
-@pytest.mark.parametrize("form", PROGRAMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_what_init_writes_is_warmed_and_a_fresh_start_of_the_program_hits(registry, tmp_path, form):
     (tmp_path / "models.py").write_text(MODELS)
     (tmp_path / "serve.py").write_text(PROGRAMS[form])
