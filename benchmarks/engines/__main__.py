@@ -193,10 +193,7 @@ class EngineBenchmark:
             return
         host = self._host(method, number, audit, measured=False)
         begin = time.monotonic()
-        log = (
-            self._options.out
-            / f"{self._folder.name}-{host.folder.name}-{method.replace(' ', '-')}-{number}.log"
-        )
+        log = self._options.out / f"{self._folder.name}-{_label(method, number, audit)}.log"
         starts.append(self._start(method, host, audit, log))
         self._longest = max(self._longest, time.monotonic() - begin)
         _say(f"{self._name}: {method}, round {number + 1}: {_line(starts[-1])}")
@@ -234,8 +231,8 @@ class EngineBenchmark:
         return dict(report)
 
     def _start(self, method: str, host: Host, audit: bool, log_file: Path) -> dict[str, Any]:
-        """Start the engine once by a method. Return its answer, or the end of its log as ``error``; write its
-        log into a file."""
+        """Start the engine once by a method. Return its answer, with its log in a file; or the end of its log
+        as ``error``."""
         answer = host.folder / "answer.json"
         answer.unlink(missing_ok=True)
         arguments = dict(self._arguments, **({"enforce_eager": True} if method == "eager" else {}))
@@ -265,7 +262,7 @@ class EngineBenchmark:
     def _host(self, method: str, number: int, audit: bool, measured: bool) -> Host:
         """Return the host of a start: a fresh one, or with what a method has in place. ``measured``: the
         start is over; otherwise an earlier run may have been killed in it, and its host is made anew."""
-        host = Host(self._folder / f"{method.replace(' ', '-')}-{number}{'-audited' * audit}")
+        host = Host(self._folder / _label(method, number, audit))
         if not measured:
             shutil.rmtree(host.folder, ignore_errors=True)
         if method == "cold" and self._cold is None:
@@ -286,6 +283,11 @@ class EngineBenchmark:
         links = host.folder / "links"
         links.mkdir(parents=True, exist_ok=True)
         return f"{trap(host.folder / 'trap')}:{path_without_compilers(os.environ['PATH'], links)}"
+
+
+def _label(method: str, number: int, audit: bool) -> str:
+    """Return the name of a start in names of files and folders. ``number``: of the round, from 0."""
+    return f"{method.replace(' ', '-')}-{number}{'-audited' * audit}"
 
 
 def _line(start: dict[str, Any]) -> str:

@@ -147,7 +147,6 @@ class _File:
     def __init__(self, content: FramesFile) -> None:
         self._frames = [(_code(frame.code), frame) for frame in content.frames]
         self._content = content
-        self._graphs, self._eager = content.graphs, content.eager
 
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
@@ -159,14 +158,14 @@ class _File:
         import torch
 
         with sources_of_builder(self._content.sources), loaded_from(self._content.compiled):
-            compiled = read_graph(self._graphs[name]).after_deserialization()
+            compiled = read_graph(self._content.graphs[name]).after_deserialization()
         if comparison is not None:
-            compiled = comparison(function_of(self._eager[name]), compiled)
+            compiled = comparison(function_of(self._content.eager[name]), compiled)
         return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
 
     def not_comparable(self, frame: RecordedFrame) -> str:
         """Return why the canary cannot compare a graph of the frame, or an empty text."""
-        return next((why for name in frame.graphs if (why := self._eager[name].refused)), "")
+        return next((why for name in frame.graphs if (why := self._content.eager[name].refused)), "")
 
 
 class _Match(NamedTuple):

@@ -263,9 +263,8 @@ def _live_objects(
         builder.scope = {**builder_scope, **globals_and_locals}
         builder.src_get_value_cache = type(cache)()
         try:
-            return original(builder, asked, *rest, **named)
-        except Exception as error:  # noqa: BLE001 - the live object is another one than the recorded
-            raise Differs(f"{asked.name} cannot be read: {type(error).__name__}") from None
+            with _readable(asked.name):
+                return original(builder, asked, *rest, **named)
         finally:
             builder.scope, builder.src_get_value_cache = builder_scope, cache
 
