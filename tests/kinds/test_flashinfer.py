@@ -167,7 +167,9 @@ class Package:
             state._modules.run_ninja(imports.Call(self.run_ninja, (spec.build_dir, file), {"verbose": False}))
             return spec.load(spec.build_dir / f"{spec.name}.so")
 
-        return state._modules.build_and_load(wait, imports.Call(original, (spec,), {}))
+        return state._modules.build_and_load(
+            ProcessCallbacks(wait, lambda _: None), imports.Call(original, (spec,), {})
+        )
 
     def ninja_file(self, spec: Any) -> str:
         """Return a file for ninja in the form of ``cpp_ext.generate_ninja_build_for_op``."""
@@ -573,7 +575,7 @@ def test_other_specifications_are_left_to_flashinfer_and_wait_for_nothing(packag
     for spec in (package.spec(is_aot=True), SimpleNamespace(name="of another compiler")):
         modules = _state()._modules
         call = imports.Call(original, (spec,), {})
-        assert modules.build_and_load(pytest.fail, call) == "FlashInfer's"
+        assert modules.build_and_load(ProcessCallbacks(pytest.fail, lambda _: None), call) == "FlashInfer's"
 
 
 def test_an_error_of_a_strict_restore_reaches_the_caller_and_an_error_of_the_build_too(

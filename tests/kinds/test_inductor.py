@@ -4,6 +4,7 @@ changes it."""
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.inductor.host_kernels import HostKernels, kernel_key
 from cachesvc_client.kinds.inductor.kind import KIND, InductorState
 from cachesvc_client.kinds.inductor.used_files import UsedFiles
-from cachesvc_client.kinds.kind import KindState
+from cachesvc_client.kinds.kind import KindState, ProcessCallbacks
 
 from .conformance import Example, KindConformance
 
@@ -112,7 +113,9 @@ def test_an_unknown_parameter_prevents_a_key() -> None:
             return f"built {main_code} {device_type} {tuning}"
 
     module: Any = SimpleNamespace(CppCodeCache=Later, __name__="codecache")
-    assert imports.hook(module, "CppCodeCache.load_async", HostKernels(UsedFiles()).load_async)
+    callbacks = ProcessCallbacks(before_compile=lambda: None, launched=lambda _: None)
+    load = functools.partial(HostKernels(UsedFiles()).load_async, callbacks)
+    assert imports.hook(module, "CppCodeCache.load_async", load)
     assert Later.load_async("code", "cpu", "fast") == "built code cpu fast"
     with pytest.raises(ValueError, match="tuning"):
         kernel_key(Later, ("code", "cpu", "fast"), {})

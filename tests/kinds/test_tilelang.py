@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import imports
-from cachesvc_client.kinds.kind import KindState, RestoredFacts
+from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
 from cachesvc_client.kinds.tilelang import provenance
 from cachesvc_client.kinds.tilelang.kernels import Kernels
 from cachesvc_client.kinds.tilelang.kind import KIND, TileLangState
@@ -432,7 +432,9 @@ class Cache:
         return f"loaded {folder.name}" if whole and (self.loads or folder.is_relative_to(self.root)) else None
 
     def look_up(self, context: Any = CONTEXT, wait: Any = lambda: None, **options: Any) -> Any:
-        return self.kernels.look_up(wait, imports.Call(self.original, (KEY, context), options))
+        return self.kernels.look_up(
+            ProcessCallbacks(wait, lambda _: None), imports.Call(self.original, (KEY, context), options)
+        )
 
     def save(self, kernel: Any) -> None:
         def write_manifest(cache_path: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import imports
-from cachesvc_client.kinds.kind import KindState
+from cachesvc_client.kinds.kind import KindState, ProcessCallbacks
 from cachesvc_client.kinds.libraries import BuiltLibrary, copy_built
 from cachesvc_client.kinds.torch_extensions.build_folder import read_headers, state_of, written
 from cachesvc_client.kinds.torch_extensions.dependencies import Dependencies, read_by_build
@@ -311,6 +311,10 @@ def _call(module: Any, folder: Path, **changes: Any) -> imports.Call:
 def _nothing_to_wait_for() -> None: ...
 
 
+def _waiting(wait: Callable[[], None]) -> ProcessCallbacks:
+    return ProcessCallbacks(before_compile=wait, launched=lambda _: None)
+
+
 def test_a_library_that_does_not_load_is_built(module: Any, project: Path, tmp_path: Path) -> None:
     root, key = tmp_path / "root", _request(module, project).key("fused")
     folder = f"cachesvc/{'0' * 16}/{key}/{'b2' * 8}"
@@ -324,7 +328,7 @@ def test_a_library_that_does_not_load_is_built(module: Any, project: Path, tmp_p
     assert state._extensions._find(_request(module, project), version) == root / folder, (
         "otherwise PyTorch would take the library"
     )
-    assert state._extensions.jit_compile(_nothing_to_wait_for, _call(module, project)) == "built"
+    assert state._extensions.jit_compile(_waiting(_nothing_to_wait_for), _call(module, project)) == "built"
     assert "fused" not in module.JIT_EXTENSION_VERSIONER.entries, (
         "PyTorch builds an extension that it has not loaded"
     )
@@ -336,12 +340,12 @@ def test_an_error_of_a_strict_restore_reaches_the_caller(module: Any, project: P
         raise Corrupt("the bundle is damaged")
 
     with pytest.raises(Corrupt):
-        TorchExtensionsState()._extensions.jit_compile(fail, _call(module, project))
+        TorchExtensionsState()._extensions.jit_compile(_waiting(fail), _call(module, project))
 
 
 def test_a_standalone_program_is_left_to_pytorch(module: Any, project: Path) -> None:
     call = _call(module, project, is_standalone=True, is_python_module=False)
-    assert TorchExtensionsState()._extensions.jit_compile(pytest.fail, call) == "built"
+    assert TorchExtensionsState()._extensions.jit_compile(_waiting(pytest.fail), call) == "built"
 
 
 # The folder of a build ------------------------------------------------------------------------

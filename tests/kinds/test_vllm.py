@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -229,6 +230,24 @@ def test_vllm_gets_the_path_of_a_verified_file_and_its_own_counter_counts_the_us
     assert loaded is not None and engine.paths == [str(tmp_path / "root" / MODEL)]
     assert waits == ["wait"] and state.used_paths() == {MODEL} == state.used_files(tmp_path / "root")
     assert list(state.explain(RestoredFacts({}, [{}]))) == []
+
+
+def test_only_the_load_of_an_accepted_file_is_guarded(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    """What vLLM loads from its own folder is no revision's fault."""
+    guarded: list[tuple[str, str, list[str]]] = []
+
+    @contextmanager
+    def loading(kind: str, path: str) -> Iterator[None]:
+        before = list(engine.paths)
+        yield
+        guarded.append((kind, path, [path for path in engine.paths if path not in before]))
+
+    assert _call(state, engine, loading=loading) is None and not guarded
+    state.accept(tmp_path / "root", [MODEL])
+    assert _call(state, engine, loading=loading) is not None
+    assert guarded == [("vllm", MODEL, [str(tmp_path / "root" / MODEL)])]
 
 
 def test_folders_of_a_user_are_no_part_of_vllms_hash(

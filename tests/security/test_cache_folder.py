@@ -268,7 +268,7 @@ def ended(work: Callable[[], None], seconds: float = 4.0) -> int | None:
     return None
 
 
-STORE_FILES = ("seen", "distrusted", "resolved", "packs", "partial")
+STORE_FILES = ("seen", "distrusted", "loading", "resolved", "packs", "partial")
 
 
 @pytest.mark.parametrize("special", [_pipe, _device, _socket])

@@ -8,6 +8,7 @@ this module, a line in ``KINDS``, and a subclass of the conformance suite in ``t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -64,6 +65,9 @@ class ProcessCallbacks(NamedTuple):
     runs_eagerly: Callable[[], bool] = lambda: False
     """Wait for the restore; return whether calls run without a compile for now, because another process
     compiles what was not there. Does not raise."""
+    loading: Callable[[str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
+    """Take a kind's name and the path of a restored file; return a guard for the block that loads the file as
+    code: if this process dies in the block, the node installs no more what has the file. Does not raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

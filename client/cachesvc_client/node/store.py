@@ -4,7 +4,8 @@
     <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
     <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
-    <root>/v1/distrusted/<hex>    per entry, the revision whose numbers a canary found wrong
+    <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, see `distrust`
+    <root>/v1/loading/<name>      held by a process that loads restored files: the revisions that have these
     <root>/v1/resolved/<hex>      the last answers to resolves: good for seconds, and for an outage
     <root>/v1/used/<hex>          entries that a program used at its last start, of a name with many
     <root>/v1/starts/<time>-<pid> what a start came to, for the command `stats`
@@ -36,6 +37,7 @@ from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 from ..wire.protocol import ANSWER_SECONDS
 from ..wire.sizes import parse_size
+from .load_mark import PART, LoadMark, settle_left_behind
 from .private_folders import PrivateFolders
 from .store_files import FULL_ERRORS, StoreFiles, open_plain_file, refuse_foreign, refuse_foreign_path
 
@@ -56,6 +58,8 @@ _MAX_USED_BYTES = 20_000
 """Bytes that are read of what a program used: about 250 entries."""
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
+_DIED = b"died"
+"""Second line of the mark of a revision, where a process died while it loaded files of it."""
 _MAX_STARTS = 1000
 """Number of starts whose outcome is kept; the oldest are removed first."""
 
@@ -124,6 +128,7 @@ class NodeStore:
         self._step = step
         self._files = StoreFiles(root, step)
         self._folders = PrivateFolders(self._files)
+        self._load_mark = LoadMark(self._files)
 
     @property
     def trust_folder(self) -> Path:
@@ -213,19 +218,51 @@ class NodeStore:
                 self._files.put("seen", entry.hex, str(sequence).encode())
 
     def distrust(self, entry: Digest, revision: Digest) -> None:
-        """Marks a revision of an entry: it is not to be installed on this node again."""
+        """Marks a revision of an entry, whose numbers a canary found wrong: it is not to be installed on this
+        node again."""
         with self._files.raise_storage_full():
-            self._files.put("distrusted", entry.hex, str(revision).encode())
-            marks = sorted(self._files.entries("distrusted"), key=lambda mark: mark[1].st_mtime)
-            for path, _ in marks[:-_MAX_DISTRUSTED]:
-                path.unlink(missing_ok=True)
+            self._mark(entry, str(revision).encode())
+
+    def _mark(self, entry: Digest, mark: bytes) -> None:
+        self._files.put("distrusted", entry.hex, mark)
+        marks = sorted(self._files.entries("distrusted"), key=lambda mark: mark[1].st_mtime)
+        for path, _ in marks[:-_MAX_DISTRUSTED]:
+            path.unlink(missing_ok=True)
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
         """Returns whether this revision is the marked one of its entry."""
+        return self._marked(entry, revision) is not None
+
+    def died_of(self, entry: Digest, revision: Digest) -> Path | None:
+        """Returns the file of the mark if this revision is the marked one of its entry because a process died
+        while it loaded files of it."""
+        return self._files.path("distrusted", entry.hex) if self._marked(entry, revision) == _DIED else None
+
+    def _marked(self, entry: Digest, revision: Digest) -> bytes | None:
+        """Returns the second line of an entry's mark, if the mark names this revision."""
+        self._mark_what_processes_died_of()
         try:
-            return self._files.read("distrusted", entry.hex, 200)[0] == str(revision).encode()
+            named, _, why = self._files.read("distrusted", entry.hex, 200)[0].partition(b"\n")
         except OSError:
-            return False
+            return None
+        return why if named == str(revision).encode() else None
+
+    def loading(self, revisions: Iterable[tuple[Digest, Digest]]) -> contextlib.AbstractContextManager[None]:
+        """Guards a block that loads files of revisions, each given with its entry: if the process dies in the
+        block, by a crash or a signal, this node distrusts these revisions. An exception that leaves the block
+        is none of that. Raises nothing: without room for a mark, the block is not guarded."""
+        return self._load_mark.loading(revisions)
+
+    def _mark_what_processes_died_of(self) -> None:
+        """Marks the revisions that processes were loading when they died."""
+        with contextlib.suppress(OSError):
+            if not any(self._files.entries(PART)):
+                return
+            with self._files.lock(PART):
+                settle_left_behind(
+                    self._files,
+                    lambda entry, revision: self._mark(entry, f"{revision}\n".encode() + _DIED),
+                )
 
     def trust_again(self, entry: Digest) -> None:
         """Removes the mark: another revision has taken the place of the marked one."""

@@ -36,6 +36,7 @@ _PARTS = (
     "resolved",
     "used",
     "starts",
+    "loading",
     "folders",
     "own",
     "jobs",
@@ -159,6 +160,30 @@ class StoreFiles:
                         # A child that was forked a moment ago may have the handle too.
                         fcntl.flock(handle, fcntl.LOCK_UN)
                     os.close(handle)
+
+    def hold_new(self, part: str) -> tuple[int, Path]:
+        """Makes an empty file in a part, and returns its handle and its path. This process holds its lock
+        until it ends, however it ends; a forked child does not inherit it. Raises ``OSError``."""
+        temporary = self.temporary()
+        path = self.path(part, temporary.name)
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        _HELD.add(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.rename(temporary, path)  # Nobody sees the file before it is locked.
+        return handle, path
+
+    def left_behind(self, part: str, limit: int) -> list[tuple[Path, bytes]]:
+        """Lists the files of `hold_new` whose process has ended, with their first ``limit`` bytes."""
+        left = []
+        for path, _ in self.entries(part):
+            with contextlib.suppress(OSError):  # held, or gone meanwhile, or no plain file
+                handle = open_plain_file(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    left.append((path, os.read(handle, limit)))
+                finally:
+                    os.close(handle)
+        return left
 
     @contextmanager
     def raise_storage_full(self) -> Iterator[None]:

@@ -109,7 +109,8 @@ def make_report(
     compiled = state in ("inert", "partial")
     in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
     distrusted = [entry for result in results for entry in result.distrusted]
-    wrong = judge_revisions("inert", distrusted, uses(distrusted, set(), set()), None)
+    unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
+    wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
     return Report(

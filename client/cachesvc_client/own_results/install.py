@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..kinds import RULES
 from ..wire.compare import Compatible, compare
-from ..wire.errors import Corrupt, Untrusted
+from ..wire.errors import Corrupt, Distrusted, Untrusted
 from .keep import NAME, folder_name
 from .node_key import node_key
 
@@ -36,7 +36,7 @@ def restore_own_results(process: OwnResultsProcess) -> InstalledRevision | None:
     try:
         return _install(process, path, key) if key is not None else None
     except (Untrusted, Corrupt) as error:
-        _log.debug("%s: removed: %s", path, error)
+        _log.log(logging.WARNING if isinstance(error, Distrusted) else logging.DEBUG, "removed: %s", error)
         with suppress(OSError):
             path.unlink()
     return None
@@ -56,6 +56,8 @@ def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> Install
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
         raise Untrusted(f"{path}: built in another cache folder")
+    if process.distrusts(manifest.entry, verified.revision):
+        raise Distrusted(f"{path}: a process of this node died while it loaded a file of it")
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:

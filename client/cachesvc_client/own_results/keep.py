@@ -61,6 +61,9 @@ class OwnResultsProcess(Protocol):
     def activity(self) -> object:
         """Return a value that changes while this process compiles; ``None`` before it does."""
 
+    def distrusts(self, entry: Digest, revision: Digest) -> bool:
+        """Return whether this node has withdrawn a revision of an entry."""
+
     def compiled_here(self) -> list[SourceFile]:
         """Return the files that this process compiled."""
 

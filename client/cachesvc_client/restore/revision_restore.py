@@ -382,7 +382,12 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     check_sequence(verified, context.store.highest_sequence(manifest.entry))
     check_age(verified, context.max_age, time.time())
     check_requirement(verified, context.require)
-    _refuse_distrusted(verified, context)
+    try:
+        _refuse_distrusted(verified, context)
+    except Distrusted:
+        if context.store.died_of(manifest.entry, verified.revision) is not None:
+            result.withdrawn.append(InstalledRevision(manifest, verified.revision, 0, 0))
+        raise
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
         if context.support is not None:
@@ -396,17 +401,22 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
 
 
 def _refuse_distrusted(verified: Verified, context: RestoreContext) -> None:
-    manifest = verified.manifest
-    if context.store.distrusts(manifest.entry, verified.revision):
-        raise Distrusted(
-            f"{manifest.statement.full_name} {manifest.statement.target}: a canary on this node found its "
-            "numbers wrong",
-            "publish another revision with cachesvc warm --force",
-        )
+    manifest, revision = verified.manifest, verified.revision
+    if not context.store.distrusts(manifest.entry, revision):
+        return
+    what = f"{manifest.statement.full_name} {manifest.statement.target}"
+    fix = "publish another revision with cachesvc warm --force"
+    mark = context.store.died_of(manifest.entry, revision)
+    if mark is None:
+        raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
+    raise Distrusted(
+        f"{what}: a process of this node died while it loaded files of revision {revision}",
+        f"{fix}, or remove {mark} if the process died of something else",
+    )
 
 
 def _still_trusted(verified: Verified, context: RestoreContext) -> None:
-    """Removes the installed files and raises ``Distrusted`` if a canary has condemned the revision meanwhile.
+    """Removes the installed files and raises ``Distrusted`` if the node has withdrawn the revision meanwhile.
 
     A canary of another process may do so during the install, and removes only the files that are there then.
     Otherwise clears the mark of an older revision, whose place this one has taken.

@@ -79,6 +79,7 @@ class Process(ProcessOutput):
             missed,
             _join_ranks,
             runs_eagerly,
+            self.loading,
             self.registered_functions,
         )
         for state in self.kinds.values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,9 @@ class ProcessFolders:
         self.support: Support | None = None
         """What may be restored in this environment; ``None`` before the first `prepare`."""
         self._store: NodeStore | None = None
+        self._allowed: dict[Digest, tuple[InstalledRevision | StagedRevision, set[tuple[str, str]]]] = {}
+        """By digest, each revision that the compilers were ever allowed to use, this node's own results too,
+        with the kinds and paths of its files."""
         self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
         self._alone = False
@@ -195,10 +199,28 @@ class ProcessFolders:
         """Allow the compilers to use the files of these revisions."""
         roots = self.folders.roots()
         for entry in revisions:
+            files = {(record.kind, record.path) for record in entry.manifest.files}
+            self._allowed[entry.revision] = entry, files
             for name, root in roots.items():
                 paths = [record.path for record in entry.manifest.files if record.kind == name]
                 if paths:
                     self.kinds[name].accept(root, paths)
+
+    def loading(self, kind: str, path: str) -> AbstractContextManager[None]:
+        """Return a guard for a block that loads a restored file as code: if this process dies in the block,
+        this node installs the revisions that have the file no more. Raises nothing."""
+        suspects = [
+            (entry.manifest.entry, entry.revision)
+            for entry, files in list(self._allowed.values())
+            if (kind, path) in files
+        ]
+        if self._store is None or not suspects:
+            return nullcontext()
+        return self._store.loading(suspects)
+
+    def distrusts(self, entry: Digest, revision: Digest) -> bool:
+        """Return whether this node has withdrawn a revision of an entry."""
+        return self._store is not None and self._store.distrusts(entry, revision)
 
     def forget(self, entry: InstalledRevision) -> None:
         """Take a wrong revision out of this process and its folders, and off this node."""

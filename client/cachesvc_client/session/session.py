@@ -304,14 +304,14 @@ class Session:
             return
         if config.bundle is not None or not (config.report and config.url and config.token):
             return
-        cold = None if self.has_revisions else self._cold_start(report, config)
-        if not self.has_revisions and cold is None:
+        revisions = [*result.installed, *result.distrusted, *result.withdrawn]
+        cold = None if revisions else self._cold_start(report, config)
+        if not revisions and cold is None:
             return
         if self.reporter is None:
             from ..outcome.send import Reporter
 
             self.reporter = Reporter(config)
-        revisions = [*result.installed, *result.distrusted]
         self.reporter.send_changes(report, revisions, fingerprint, moment, deadline, cold)
 
     def _cold_start(self, report: Report, config: Config) -> ColdStart | None:

@@ -132,7 +132,8 @@ class Corrupt(Untrusted):
 
 
 class Distrusted(Untrusted):
-    """Reports a revision whose first output differed from eager on this node: the canary's verdict."""
+    """Reports a revision that this node has withdrawn: its first output differed from eager, which is the
+    canary's verdict, or a process died while it loaded files of the revision."""
 
     code = "distrusted"
 

@@ -45,7 +45,7 @@ class FlashInferState(LibrariesState):
         """Put the hooks in place where the kind is switched on; they wait for FlashInfer's import."""
         if not is_experiment_on(RULES.name):
             return
-        load = functools.partial(self._modules.build_and_load, callbacks.before_compile)
+        load = functools.partial(self._modules.build_and_load, callbacks)
         _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
         _BUILDS.install(self._modules.run_ninja)
 

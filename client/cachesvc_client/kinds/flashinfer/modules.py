@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
@@ -25,7 +25,7 @@ class Modules(Libraries):
     def __init__(self) -> None:
         super().__init__(RULES, DEPENDS, HOST_FOLDER)
 
-    def build_and_load(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+    def build_and_load(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``JitSpec.build_and_load``; any doubt falls through to the original.
 
         What was compiled ahead of time, and what other compilers than nvcc make, is left to FlashInfer.
@@ -34,12 +34,12 @@ class Modules(Libraries):
         self._call.reason, self._call.names = "", frozenset()
         if not hasattr(spec, "sources") or spec.is_aot:
             return call()
-        before_compile()
+        callbacks.before_compile()
         request = self._timed(lambda: self._read(spec))
         folder = self._timed(lambda: self._find(request)) if request is not None else None
         if folder is not None:
             try:
-                return self._load(spec, folder)
+                return self._load(callbacks, spec, folder)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 what = printable(str(error))
                 self._call.reason = "the library of the entry does not load"
@@ -96,10 +96,12 @@ class Modules(Libraries):
                 return folder
         return None
 
-    def _load(self, spec: Any, folder: Path) -> Any:
+    def _load(self, callbacks: ProcessCallbacks, spec: Any, folder: Path) -> Any:
         library = folder / f"{spec.name}.so"
-        answer = spec.load(library)
-        self.loaded[f"{self._accepted.relative(folder)}/{library.name}"] = library
+        path = f"{self._accepted.relative(folder)}/{library.name}"
+        with callbacks.loading(RULES.name, path):
+            answer = spec.load(library)
+        self.loaded[path] = library
         return answer
 
     def _note(self, name: str) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...wire.errors import printable
+from ..kind import ProcessCallbacks
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -64,7 +65,7 @@ class HostKernels:
         with self._lock:
             self._loaded.clear()
 
-    def load_async(self, call: imports.Call) -> Any:
+    def load_async(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``CppCodeCache.load_async``; any doubt falls through to the original."""
         begin = time.perf_counter()
         if switched_off() == "force_disable_caches":
@@ -75,23 +76,28 @@ class HostKernels:
         if path is None:
             return self._record_load(key, call())
         build = functools.partial(call.original, *call.args, **call.kwargs)
-        return self._load(call.args[0], key, path, build)
+        return self._load(callbacks, call.args[0], key, path, build)
 
     def _find(self, key: str) -> Path | None:
         return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
 
-    def _load(self, cls: Any, key: str, path: Path, build: Callable[[], Any]) -> Callable[[], Any]:
+    def _load(
+        self, callbacks: ProcessCallbacks, cls: Any, key: str, path: Path, build: Callable[[], Any]
+    ) -> Callable[[], Any]:
         """Return a function that loads the kernel once, as PyTorch keeps it by key and calls it often."""
+
+        place = f"{HOST_FOLDER}/{path.parent.name}/{path.name}"
 
         def load() -> Any:
             try:
-                library = cls._load_library(str(path), key)
+                with callbacks.loading(RULES.name, place):
+                    library = cls._load_library(str(path), key)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 what = printable(str(error))  # the loader's words, with names of symbols of the file
                 _log.warning("host kernel %s does not load (%s): building it here", path.name, what)
                 return build()()
             self.loads += 1
-            self._used.kernels[f"{HOST_FOLDER}/{path.parent.name}/{path.name}"] = path
+            self._used.kernels[place] = path
             return library
 
         with self._lock:

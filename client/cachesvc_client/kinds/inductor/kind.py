@@ -69,7 +69,7 @@ class InductorState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place, also those of Inductor's autotuner."""
-        _HOST_KERNELS.install(self._kernels.load_async)
+        _HOST_KERNELS.install(functools.partial(self._kernels.load_async, callbacks))
         _RECORDS.install(self._used.record_artifact)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():

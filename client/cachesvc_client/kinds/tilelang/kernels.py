@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..kind import ProcessCallbacks
 from ..look_ups import LookUps
 from ..rules import AcceptedFolders
 from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
@@ -82,22 +83,23 @@ class Kernels(LookUps):
 
     # Hooks ------------------------------------------------------------------------------------
 
-    def look_up(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+    def look_up(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_load_kernel_from_disk``; any doubt falls through to the original."""
         self._call.reason = ""
         given = _arguments(call)
         backend = _backend_of(given["backend_context"])
         if backend is None:
             return call()
-        before_compile()
+        callbacks.before_compile()
         key = str(given["key"])
         folder = self._timed(lambda: self._find(backend, key, given))
         if folder is None:
             return call()
-        with self._in_place(key, folder):
+        place = self._accepted.relative(folder)
+        with self._in_place(key, folder), callbacks.loading(RULES.name, f"{place}/{backend.library}"):
             kernel = call()
         if kernel is not None:
-            self.loaded[self._accepted.relative(folder)] = backend
+            self.loaded[place] = backend
             return kernel
         self._call.reason = "TileLang did not load the files of the entry"
         self._accepted.remove(key, folder)

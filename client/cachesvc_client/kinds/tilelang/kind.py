@@ -105,7 +105,7 @@ class TileLangState(KindState):
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the imports of TileLang's modules."""
         kernels = self._kernels
-        look_up = functools.partial(kernels.look_up, callbacks.before_compile)
+        look_up = functools.partial(kernels.look_up, callbacks)
         _LOOKS_UP.install(callbacks.noting(look_up), reaches=(CacheSvcError,))
         for hook, body in (
             (_PLACE, kernels.folder_of),

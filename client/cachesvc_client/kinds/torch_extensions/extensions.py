@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
@@ -50,18 +50,18 @@ class Extensions(Libraries):
         counters.counts["extension_builds"] += bool(self._call.names)
         return answer
 
-    def jit_compile(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+    def jit_compile(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_jit_compile``; any doubt falls through to the original."""
         self._call.reason = ""
         request = self._timed(lambda: self._read(call))
         if request is None:
             return self._build(call)
-        before_compile()
+        callbacks.before_compile()
         version = self._timed(lambda: _next_version(request, call))
         folder = self._timed(lambda: self._find(request, version)) if version is not None else None
         if folder is not None and version is not None:
             try:
-                return self._load(request, version, folder)
+                return self._load(callbacks, request, version, folder)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 what = printable(str(error))  # the loader's words, with names of symbols of the file
                 _log.warning("extension %s does not load (%s): building it here", request.name, what)
@@ -107,12 +107,16 @@ class Extensions(Libraries):
         self._call.reason = reason
         return None
 
-    def _load(self, request: BuildRequest, version: _Version, folder: Path) -> Any:
+    def _load(
+        self, callbacks: ProcessCallbacks, request: BuildRequest, version: _Version, folder: Path
+    ) -> Any:
         module = _module()
-        answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
+        path = f"{self._accepted.relative(folder)}/{version.name}.so"
+        with callbacks.loading(RULES.name, path):
+            answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
         record = version.record._replace(hash=_LoadedHash(version.record.hash))
         module.JIT_EXTENSION_VERSIONER.entries[request.name] = record
-        self.loaded[f"{self._accepted.relative(folder)}/{version.name}.so"] = folder / f"{version.name}.so"
+        self.loaded[path] = folder / f"{version.name}.so"
         return answer
 
     def _record(self, request: BuildRequest, began: int) -> None:

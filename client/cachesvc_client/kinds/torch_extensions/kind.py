@@ -42,7 +42,7 @@ class TorchExtensionsState(LibrariesState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of ``torch.utils.cpp_extension``."""
-        load = functools.partial(self._extensions.jit_compile, callbacks.before_compile)
+        load = functools.partial(self._extensions.jit_compile, callbacks)
         _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
         _BUILDS.install(self._extensions.run_ninja)
 

@@ -81,7 +81,10 @@ class Artifacts:
             return call()
         call.set_argument("aot_compilation_path", str(accepted))
         loads = _loads_counted()
-        with _reasons_of("vllm.compilation.decorators") as reasons:
+        with (
+            _reasons_of("vllm.compilation.decorators") as reasons,
+            callbacks.loading(RULES.name, path),
+        ):
             loaded = call()
         if loaded is not None and _loads_counted() != loads:
             self.loaded.add(path)

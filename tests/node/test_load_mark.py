@@ -1,0 +1,185 @@
+"""Test what a node knows of a process that died while it loaded a restored file, and of one that did not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.node.store import NodeStore
+from cachesvc_client.wire.digest import Digest
+
+ENTRY, REVISION, OTHER = (Digest.of(text) for text in (b"entry", b"revision", b"other"))
+
+PROGRAM = """
+import ctypes, os, signal, sys, threading, time
+from pathlib import Path
+from cachesvc_client.node.store import NodeStore
+from cachesvc_client.wire.digest import Digest
+
+store = NodeStore(Path(sys.argv[1]))
+suspects = [(Digest(sys.argv[2]), Digest(sys.argv[3]))]
+
+def crash():
+    ctypes.string_at(0)
+
+def fail():
+    raise OSError("no such symbol")
+
+def end_elsewhere():
+    def wait():
+        with store.loading(suspects):
+            ready.set()
+            time.sleep(600)
+    ready = threading.Event()
+    threading.Thread(target=wait, daemon=True).start()
+    ready.wait()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0) if sys.argv[4] == "fork" else sys.exit(0)
+    os.waitpid(child, 0)
+
+def outlive():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    os.abort()
+
+def load():
+    act = {
+        "segv": crash, "abort": os.abort, "exit": lambda: os._exit(1),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "exception": fail, "system exit": sys.exit, "fork": fork, "fork and exit": fork, "outlived": outlive,
+        "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
+    }[sys.argv[4]]
+    with store.loading(suspects):
+        act()
+
+if sys.argv[4] == "daemon thread":
+    end_elsewhere()
+elif sys.argv[4] == "after a load":
+    with store.loading(suspects):
+        pass
+    os.abort()
+else:
+    load()
+"""
+
+
+def _start(root: Path, how: str, **options: int) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", PROGRAM, str(root), str(ENTRY), str(REVISION), how]
+    return subprocess.Popen(words, text=True, **options)
+
+
+@pytest.mark.parametrize("how", ["segv", "abort", "exit", "kill"])
+def test_what_a_process_died_of_is_not_to_be_installed_again(tmp_path: Path, how: str) -> None:
+    assert _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(60) != 0
+    store = NodeStore(tmp_path)
+    assert store.distrusts(ENTRY, REVISION) and not store.distrusts(ENTRY, OTHER)
+    mark = store.died_of(ENTRY, REVISION)
+    assert mark is not None and store.died_of(ENTRY, OTHER) is None
+    assert list((tmp_path / "v1/loading").iterdir()) == []
+    mark.unlink()
+    assert not store.distrusts(ENTRY, REVISION), "removing the file is what the message says"
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["done", "exception", "system exit", "daemon thread", "fork", "fork and exit", "after a load"],
+)
+def test_a_process_that_ends_by_itself_or_after_its_loads_died_of_none(tmp_path: Path, how: str) -> None:
+    _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(60)
+    store = NodeStore(tmp_path)
+    assert not store.distrusts(ENTRY, REVISION) and store.died_of(ENTRY, REVISION) is None
+    assert list((tmp_path / "v1/loading").iterdir()) == []
+
+
+def test_a_child_that_outlives_a_crash_does_not_hide_it(tmp_path: Path) -> None:
+    process = _start(tmp_path, "outlived", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.wait(60)
+    try:
+        assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_what_a_process_loads_now_is_no_suspect(tmp_path: Path) -> None:
+    """Two engines of a node start at once."""
+    process = _start(tmp_path, "wait", stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == "loading\n"
+    assert not NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    process.kill()
+    process.wait()
+    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+
+
+def test_of_processes_that_look_at_once_each_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes after the first has removed the mark of the dead process."""
+    _start(tmp_path, "kill").wait(60)
+    put = NodeStore._mark
+    known: list[bool] = []
+
+    def slowly(store: NodeStore, entry: Digest, mark: bytes) -> None:
+        late = threading.Thread(target=lambda: known.append(NodeStore(tmp_path).distrusts(ENTRY, REVISION)))
+        monkeypatch.setattr(NodeStore, "_mark", put)
+        late.start()
+        time.sleep(0.2)
+        put(store, entry, mark)
+        threads.append(late)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(NodeStore, "_mark", slowly)
+    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    threads[0].join(60)
+    assert known == [True]
+
+
+def test_loads_beside_and_inside_each_other_are_told_apart(tmp_path: Path) -> None:
+    store = NodeStore(tmp_path)
+
+    def said() -> set[str]:
+        [mark] = (tmp_path / "v1/loading").iterdir()
+        return {line.split()[1] for line in mark.read_text().splitlines()}
+
+    with store.loading([(ENTRY, REVISION)]):
+        with store.loading([(ENTRY, OTHER)]):
+            assert said() == {str(REVISION), str(OTHER)}
+        assert said() == {str(REVISION)}
+    assert said() == set()
+
+
+@contextlib.contextmanager
+def _no_room(root: Path) -> Iterator[None]:
+    (root / "v1/loading").rmdir()
+    (root / "v1/loading").write_bytes(b"")
+    yield
+
+
+def test_without_room_for_a_mark_a_load_goes_on(tmp_path: Path) -> None:
+    store, loaded = NodeStore(tmp_path), []
+    with _no_room(tmp_path), store.loading([(ENTRY, REVISION)]):
+        loaded.append(1)
+    assert loaded == [1] and not store.distrusts(ENTRY, REVISION)
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\xfe", b"sha256:12 sha256:34\n", b"x" * 100_000, b"a b c\n"])
+def test_a_mark_that_says_nothing_is_removed(tmp_path: Path, said: bytes) -> None:
+    store = NodeStore(tmp_path)
+    (tmp_path / "v1/loading/mark").write_bytes(said)
+    assert not store.distrusts(ENTRY, REVISION)
+    assert list((tmp_path / "v1/loading").iterdir()) == []
+    assert list((tmp_path / "v1/distrusted").iterdir()) == []
