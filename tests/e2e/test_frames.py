@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pickle
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +135,32 @@ def test_a_canary_traces_what_it_cannot_compare(tmp_path: Path, recorded: Record
     assert answer["traces"] > 2 and answer["compilations"] == 0 and answer["compared"] == 4, answer
     why = "a canary runs, and cannot compare a graph: it holds tensors"
     assert any(why in reason for reason in answer["reasons"]), answer["reasons"]
+
+
+class _Abort:
+    """Aborts the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return os.abort, ()
+
+
+def test_frames_that_kill_the_process_are_given_to_no_other_process_of_the_node(
+    tmp_path: Path, recorded: Recorded
+) -> None:
+    data = pickle.dumps(_Abort())
+
+    def change(file: SourceFile) -> SourceFile:
+        return (
+            replace(file, path=hashlib.sha256(data).hexdigest() + ".frames", data=data)
+            if file.kind == "frames"
+            else file
+        )
+
+    wrong = tmp_path / "wrong.cachesvc"
+    rebuild(recorded.bundle, recorded.key, wrong, change)
+    assert recorded.run(wrong, tmp_path).code == -signal.SIGABRT
+    answer = recorded.run(wrong, tmp_path).answer
+    assert answer["difference"] < 1e-5 and answer["traces"] > 2 and answer["state"] == "miss", answer
 
 
 def test_a_canary_withdraws_frames_with_wrong_numbers(tmp_path: Path, recorded: Recorded) -> None:

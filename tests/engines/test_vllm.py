@@ -79,13 +79,15 @@ def test_an_artifact_that_kills_the_engine_at_its_load_is_withdrawn_after_one_cr
     assert pulled.returncode == 0, pulled.stderr
     [bundle] = tmp_path.glob("*.cachesvc")
     wrong = tmp_path / "wrong.cachesvc"
-    rebuild(bundle, SigningKey.parse(registry.signing_key), wrong, change, name=Name.parse("team/crash"))
+    rebuild(bundle, SigningKey.load(Path(registry.signing_key)), wrong, change, name=Name.parse("team/crash"))
     pushed = client("push", str(wrong), **registry.publisher)
     assert pushed.returncode == 0, pushed.stderr
 
     host = tmp_path / "host"
     crash = start(host, registry, model, "team/crash", piecewise=True)
-    assert crash.code != 0 and "Aborted" in crash.err, crash.err[-3000:]
+    assert crash.code != 0 and "1 revision, " in crash.err, crash.err[-3000:]
+    [mark] = (host / "home").glob(".cache/cachesvc/v1/loading/*")
+    assert mark.read_text().startswith("sha256:")
     again = start(host, registry, model, "team/crash", piecewise=True)
     assert again.worker["state"] == "miss" and again.work[0] > 10, again.worker
     assert any("died while it loaded files of revision" in reason for reason in again.worker["reasons"])

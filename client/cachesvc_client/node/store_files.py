@@ -167,9 +167,13 @@ class StoreFiles:
         temporary = self.temporary()
         path = self.path(part, temporary.name)
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.rename(temporary, path)  # Nobody sees the file before it is locked.
+        except OSError:
+            os.close(handle)
+            raise
         _HELD.add(handle)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        os.rename(temporary, path)  # Nobody sees the file before it is locked.
         return handle, path
 
     def left_behind(self, part: str, limit: int) -> list[tuple[Path, bytes]]:

@@ -62,6 +62,11 @@ class Giver:
         """Allow the frames of a file to be given. Reads nothing yet: that needs torch."""
         self._files.setdefault(path, None)
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the files whose frames may be given."""
+        return [path.name for path in self._files]
+
     def refuse(self, names: Collection[str]) -> None:
         """Give no frame any more of the files with these names, and forget that any was given."""
         self._files = {path: file for path, file in self._files.items() if path.name not in names}

@@ -10,6 +10,7 @@ that follows the trace does.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -195,7 +196,11 @@ class FramesState(KindState):
             return self._recorder.trace(call, asked, backend)
         if self._giver is None or self._has_to_trace() or not asked.has_room:
             return None
-        return self._giver.give(asked, backend)
+        with contextlib.ExitStack() as guards:
+            if self._callbacks is not None:
+                for name in self._giver.names:
+                    guards.enter_context(self._callbacks.loading(RULES.name, name))
+            return self._giver.give(asked, backend)
 
 
 KIND = Kind(
