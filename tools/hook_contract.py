@@ -1,5 +1,5 @@
 """Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM, TileLang,
-FlashInfer and Helion.
+FlashInfer, Helion and DeepGEMM.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -30,7 +30,7 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion")
+PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion", "deep_gemm")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"

@@ -124,6 +124,8 @@ def _work(observation: Observation) -> list[str]:
         reasons.append(f"compiled {_count(observation.tilelang_compilations, 'TileLang kernel')}")
     if observation.flashinfer_builds:
         reasons.append(f"built {_count(observation.flashinfer_builds, 'FlashInfer module')}")
+    if observation.deepgemm_builds:
+        reasons.append(f"compiled {_count(observation.deepgemm_builds, 'DeepGEMM kernel')}")
     if observation.compilations and not reasons:
         reasons.append(f"{_count(observation.compilations, 'compilation')}")
     if observation.tuning_runs:

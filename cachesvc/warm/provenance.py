@@ -56,6 +56,7 @@ DISTRIBUTIONS = (
     "tilelang",
     "flashinfer-python",
     "apache-tvm-ffi",
+    "deep-gemm",
     "helion",
     "numpy",
 )

@@ -243,7 +243,7 @@ class KindConformance(ABC):
 
     def test_hooks_say_their_purpose(self) -> None:
         for row in self.kind.hooks:
-            packages = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion")
+            packages = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion", "deep_gemm")
             assert row.module.partition(".")[0] in packages
             assert row.purpose and (row.if_missing or not row.path), row
         names = [(row.module, row.path, row.since) for row in self.kind.hooks]

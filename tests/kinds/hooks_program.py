@@ -95,7 +95,7 @@ waiting = sorted(imports._waiting)
 answer = {
     "imported": sorted(
         {name.partition(".")[0] for name in sys.modules}
-        & {"torch", "triton", "vllm", "tilelang", "flashinfer", "helion"}
+        & {"torch", "triton", "vllm", "tilelang", "flashinfer", "helion", "deep_gemm"}
     ),
     "waiting": waiting,
 }

@@ -77,7 +77,7 @@ WaitPolicy = Literal["wait", "compile", "eager"]
 """What a process that may publish does while another one compiles the same: it waits, it compiles too, or it
 runs its calls without a compile."""
 
-EXPERIMENTS = ("flashinfer", "helion")
+EXPERIMENTS = ("deepgemm", "flashinfer", "helion")
 """The kinds that are off unless `CACHESVC_EXPERIMENTAL` names them."""
 
 _ON = ("1", "true", "yes", "on")

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ _TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels c
 
 _COMPILATIONS = (
     *("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds"),
-    *("tilelang_compilations", "flashinfer_builds"),
+    *("tilelang_compilations", "flashinfer_builds", "deepgemm_builds"),
 )
 """Names of the counts that are compilations together."""
 COMPILERS = (
@@ -76,6 +77,9 @@ _LONGEST_REASON, _MOST_REASONS = 200, 8
 
 counts: Counter[str] = Counter()
 """Calls of the counted functions since the process began, by the name of the count."""
+counted_elsewhere: dict[str, Callable[[], int]] = {}
+"""Functions that return a count since the process began, by the name of the count: of work that no Python
+function does, and that is seen by its files."""
 spent: dict[str, float] = {}
 """Seconds inside the counted functions, by the name of the count: of the outermost call in each thread."""
 _inside = threading.local()
@@ -96,7 +100,7 @@ class Observation:
 
     Attributes:
         compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
-            kernels of Triton, TileLang and FlashInfer that were compiled here or given to a worker.
+            kernels of Triton, TileLang, FlashInfer and DeepGEMM that were compiled here or given to a worker.
         tuning_runs: Kernels or choices that were tuned, with ``helion_searches``, those of Helion.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
         processes: Programs that this process started, then those that Python children started; empty
@@ -119,6 +123,7 @@ class Observation:
     extension_builds: int = 0
     tilelang_compilations: int = 0
     flashinfer_builds: int = 0
+    deepgemm_builds: int = 0
     helion_searches: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
@@ -148,6 +153,8 @@ class Observer:
     def snapshot(self) -> Observation:
         """Return what was counted so far. Imports nothing; takes microseconds, and under ``audit`` the time
         to read a small file."""
+        for name, count in list(counted_elsewhere.items()):
+            counts[name] = count()
         now = counts - self._before
         own, by_children = self._processes_before
         processes = (
@@ -170,6 +177,7 @@ class Observer:
             extension_builds=now["extension_builds"],
             tilelang_compilations=now["tilelang_compilations"],
             flashinfer_builds=now["flashinfer_builds"],
+            deepgemm_builds=now["deepgemm_builds"],
             helion_searches=now["helion_searches"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],

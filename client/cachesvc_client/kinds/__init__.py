@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cuda, flashinfer, frames, helion, inductor, tilelang, torch_extensions, triton, vllm
+from . import cuda, deepgemm, flashinfer, frames, helion, inductor, tilelang, torch_extensions, triton, vllm
 from .kind import Kind
 from .rules import FileRule, KindRules
 
@@ -18,6 +18,7 @@ KINDS: tuple[Kind, ...] = (
     tilelang.KIND,
     flashinfer.KIND,
     helion.KIND,
+    deepgemm.KIND,
 )
 """Every kind. The folder of the first one may hold folders of others."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}

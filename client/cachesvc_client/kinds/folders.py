@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .kind import Kind
 
-_PRIVATE = r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0)?)?)?$"
+_PRIVATE = r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0|/jit/[0-9a-f]{32})?)?)?$"
 """The end of a path of a private folder, see `node.store`."""
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +20,10 @@ from ...environment import cxx
 from ...wire.digest import Digest
 from ..torch_extensions.dependencies import Dependencies, cuda_headers, read_with
 from ..torch_extensions.flags import Doubt, compiler_words, linked_files
-from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, nvcc_identity
+from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
 from ..torch_extensions.request import BuildRequest
 from .rules import MODULE_NAME
-from .versions import CUDA_HOME, FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS, UNLISTED_FOLDERS
+from .versions import FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS
 
 _OF_CUDA = re.compile(r"\$cuda_home/")
 """Matches include paths of CUDA's, which `Toolkit.brought` has."""
@@ -97,10 +96,7 @@ class Toolkit:
     def here(cls) -> Toolkit:
         """Return the toolkit of this process, found as ``cpp_ext.get_cuda_path`` finds it, without a process
         for that."""
-        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        if not home:
-            program = shutil.which("nvcc")
-            home = os.path.dirname(os.path.dirname(program)) if program else CUDA_HOME
+        home = toolkit_home(os.environ)
         nvcc = os.environ.get("FLASHINFER_NVCC", "$cuda_home/bin/nvcc").replace("$cuda_home", home)
         return cls(Path(home), cxx.program(nvcc, os.environ))
 

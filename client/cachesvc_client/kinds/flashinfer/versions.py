@@ -27,12 +27,3 @@ OF_TOOLS = (
     *("NVCC_APPEND_FLAGS", "NVCC_CCBIN", "LIBRARY_PATH", "SOURCE_DATE_EPOCH"),
 )
 """Variables that FlashInfer, a compiler or a linker reads in every build."""
-
-UNLISTED_FOLDERS = (
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
-    *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
-)
-"""Variables with which a compiler reads files that its list of dependencies does not name."""
-
-CUDA_HOME = "/usr/local/cuda"
-"""Where FlashInfer looks for CUDA if neither a variable nor the PATH names it (``cpp_ext.get_cuda_path``)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +15,25 @@ FLAGS_OF_TOOLS = (
 )
 """Variables whose flags nvcc gives the programs that it runs. CUDA's manual has none of them;
 ``nvcc --dryrun`` of 13.0 shows it."""
+UNLISTED_FOLDERS = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
+)
+"""Variables with which a compiler reads files that its list of dependencies does not name."""
+_CUDA_HOME = "/usr/local/cuda"
+"""Where libraries look for CUDA if neither a variable nor the PATH names it."""
 _TOOLS = ("ptxas", "fatbinary", "cudafe++", "nvlink", "../nvvm/bin/cicc")
 """Programs that nvcc runs, relative to its folder."""
+
+
+def toolkit_home(environ: Mapping[str, str]) -> str:
+    """Return the folder of the CUDA toolkit as FlashInfer (``cpp_ext.get_cuda_path``) and DeepGEMM
+    (``_find_cuda_home``) find it, without the process that they start for that. It may not be there."""
+    home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+    if home:
+        return home
+    program = shutil.which("nvcc", path=environ.get("PATH"))
+    return os.path.dirname(os.path.dirname(program)) if program else _CUDA_HOME
 
 
 def nvcc_identity(file: Path, environ: Mapping[str, str] = os.environ) -> str | None:

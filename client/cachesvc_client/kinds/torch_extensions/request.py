@@ -14,6 +14,7 @@ from typing import Any
 from ...wire.codec import canonical
 from ...wire.digest import Digest
 from .flags import Doubt, compiler_words, linked_files
+from .nvcc import UNLISTED_FOLDERS
 from .rules import LIBRARY_NAME
 from .versions import PARAMETERS
 
@@ -27,11 +28,6 @@ _READ_FOR_CUDA = (
     *("NVCC_CCBIN", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"),
 )
 """Variables that are read in a build with CUDA as well."""
-_UNLISTED_FOLDERS = (
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CUDA_INC_PATH"),
-    *("COMPILER_PATH", "GCC_EXEC_PREFIX", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
-)
-"""Variables with which a compiler reads files that its list of dependencies does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +142,7 @@ def _software() -> dict[str, Any]:
 
 
 def _environment(names: tuple[str, ...]) -> dict[str, str]:
-    for name in _UNLISTED_FOLDERS:
+    for name in (*UNLISTED_FOLDERS, "CUDA_INC_PATH"):
         if os.environ.get(name):
             raise Doubt(f"the variable {name} adds files that the compiler does not list")
     return {name: os.environ[name] for name in names if os.environ.get(name)}

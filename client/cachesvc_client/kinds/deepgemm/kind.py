@@ -1,0 +1,165 @@
+"""Owns the kind `deepgemm` and its state in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ...environment.variables import is_experiment_on
+from ...hooks import counters, imports
+from ...hooks.table import Hook
+from ...wire.errors import CacheSvcError
+from ...wire.text import count_text
+from ..folders import chosen_by_sglang
+from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from .rules import RULES, VARIABLE
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.reports import KindWork
+    from .kernels import Kernels
+
+_NOT_RESTORED = "DeepGEMM's kernels are compiled on every fresh host, and no entry holds them"
+_NAMED_BY = (VARIABLE, "SGLANG_DG_CACHE_DIR")
+"""Variables with which a user names DeepGEMM's folder; SGLang takes the second one for it."""
+_IMPORTED = Hook(
+    "deep_gemm",
+    "",
+    "waits for the restore, and names the folder in which DeepGEMM finds the kernels of an entry",
+    _NOT_RESTORED,
+    role="gpu",
+)
+_IMPORTED_BY_VLLM = Hook(
+    "vllm.utils.deep_gemm",
+    "_import_deep_gemm",
+    "does the same for the DeepGEMM that is a part of vLLM",
+    _NOT_RESTORED,
+    role="gpu",
+)
+
+
+class DeepGemmState(KindState):
+    """The kernels that DeepGEMM got or compiled in this process. Only a process that imports DeepGEMM loads
+    them."""
+
+    def __init__(self) -> None:
+        self._loaded: Kernels | None = None
+        self._named_by = ""
+        self._root: Path | None = None
+        self._accepted: list[tuple[Path, Collection[str]]] = []
+
+    @property
+    def _kernels(self) -> Kernels:
+        from .kernels import Kernels
+
+        if self._loaded is None:
+            self._loaded = Kernels(self._named_by)
+            if self._root is not None:
+                self._loaded.use_folder(self._root)
+            for root, paths in self._accepted:
+                self._loaded.accept(root, paths)
+        return self._loaded
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place where the kind is switched on; they wait for DeepGEMM's import."""
+        if not is_experiment_on(RULES.name):
+            return
+        # vLLM and SGLang set the variable themselves, before they import DeepGEMM.
+        self._named_by = next(filter(_is_named, _NAMED_BY), "")
+
+        def open_for(module: ModuleType) -> None:
+            callbacks.restored()
+            self._kernels.open(module)
+            counters.counted_elsewhere["deepgemm_builds"] = lambda: len(self._kernels.compiled())
+
+        def open_for_vllm(call: imports.Call) -> Any:
+            module = call()
+            if isinstance(module, ModuleType):
+                open_for(module)
+            return module
+
+        _IMPORTED.watch(open_for)
+        _IMPORTED_BY_VLLM.install(open_for_vllm, reaches=(CacheSvcError,))
+
+    def use_folder(self, root: Path) -> None:
+        """Begin to use ``root``."""
+        self._root = root
+        if self._loaded:
+            self._loaded.use_folder(root)
+
+    def leave_folder(self) -> None:
+        """Put no kernel of the folders before there any more."""
+        self._accepted.clear()
+        if self._loaded:
+            self._loaded.refuse_all()
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the kernels among these files to be found."""
+        self._accepted.append((root, paths))
+        if self._loaded:
+            self._loaded.accept(root, paths)
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat the kernels of these paths as never used, and allow them no more."""
+        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
+        if self._loaded:
+            self._loaded.forget(paths)
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the kernels that DeepGEMM got or compiled; write those that it compiled."""
+        return self._loaded.used_files(root, left) if self._loaded else set()
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of the machine code that DeepGEMM read."""
+        return self._loaded.used_paths() if self._loaded else set()
+
+    def has_opened(self) -> bool:
+        """Return whether DeepGEMM got a folder of ours."""
+        return self._loaded is not None and self._loaded.opened
+
+    def activity(self) -> object:
+        """Return how many kernels were found and compiled."""
+        return (len(self._loaded.found()), len(self._loaded.compiled())) if self._loaded else (0, 0)
+
+    def seconds(self) -> float:
+        """Return the seconds that keys and copies took."""
+        return self._loaded.seconds if self._loaded else 0.0
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why DeepGEMM compiled kernels here."""
+        if not restored.revisions or self._loaded is None:
+            return
+        if self._loaded.reason:
+            yield f"DeepGEMM finds no kernels of an entry: {self._loaded.reason}"
+        elif count := len(self._loaded.compiled()):
+            kernels = count_text(count, "kernel")
+            yield f"DeepGEMM compiled {kernels}: no restored entry has them for this nvcc and these headers"
+
+
+def _is_named(variable: str) -> bool:
+    """Return whether the user named a folder by a variable."""
+    value = os.environ.get(variable, "")
+    return bool(value) and not chosen_by_sglang(variable, value)
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    from ...wire.reports import KindWork
+
+    return KindWork(observed.deepgemm_builds, 0, 0.0)
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable=VARIABLE,
+    rules=RULES,
+    start=DeepGemmState,
+    home="inside",
+    place="deepgemm",
+    # The variable names the folder that DeepGEMM writes. It is set when DeepGEMM is imported.
+    sets_variable=False,
+    hooks=(_IMPORTED, _IMPORTED_BY_VLLM),
+    work=_work,
+)
