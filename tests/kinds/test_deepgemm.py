@@ -274,6 +274,7 @@ def test_a_folder_that_vllm_chose_is_not_the_users(host: Host, monkeypatch: pyte
     host.state.use_folder(host.root)
     monkeypatch.setenv("DG_JIT_CACHE_DIR", "/root/.cache/vllm/deep_gemm")
     assert wrapper._import_deep_gemm() is module
+    assert wrapper._import_deep_gemm() is module
     assert host.waits == 1 and host.folder is not None and host.folder.is_relative_to(host.root)
     vars(wrapper)["_import_deep_gemm"] = None
 

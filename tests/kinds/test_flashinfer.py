@@ -81,7 +81,7 @@ def test_a_name_that_no_experiment_has_is_one_line() -> None:
     assert not is_experiment_on("flashinfer", {"CACHESVC_EXPERIMENTAL": "flashinfer2"})
     assert obsolete_line({"CACHESVC_EXPERIMENTAL": "flashinfer"}) is None
     line = obsolete_line({"CACHESVC_EXPERIMENTAL": "flash-infer"})
-    assert line is not None and "'flash-infer'" in line and "there is flashinfer, helion" in line
+    assert line is not None and "'flash-infer'" in line and "there is deepgemm, flashinfer, helion" in line
 
 
 # A stand-in for FlashInfer --------------------------------------------------------------------

@@ -20,6 +20,7 @@ def test_seconds_by_kind_are_not_counted_twice():
         extension_builds=6,
         tilelang_compilations=2,
         flashinfer_builds=4,
+        deepgemm_builds=9,
         helion_searches=2,
         tuning_runs=7,
         seconds={
@@ -38,7 +39,8 @@ def test_seconds_by_kind_are_not_counted_twice():
         "tilelang": KindWork(2, 0, 3.0),
         "flashinfer": KindWork(4, 0, 5.0),
         "helion": KindWork(0, 2, 4.0),
+        "deepgemm": KindWork(9, 0, 0.0),
     }
     assert work_by_kind(Observation(), 0.0) == dict.fromkeys(
-        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer", "helion"), KindWork()
+        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer", "helion", "deepgemm"), KindWork()
     )

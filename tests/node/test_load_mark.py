@@ -50,10 +50,13 @@ def fork():
     os.waitpid(child, 0)
 
 def outlive():
+    read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(write, b"1")
         time.sleep(60)
         os._exit(0)
+    os.read(read, 1)
     print(child, flush=True)
     os.abort()
 
@@ -160,6 +163,22 @@ def test_loads_beside_and_inside_each_other_are_told_apart(tmp_path: Path) -> No
             assert said() == {str(REVISION), str(OTHER)}
         assert said() == {str(REVISION)}
     assert said() == set()
+
+
+def test_a_program_that_closes_all_files_loses_none_of_its_own(tmp_path: Path) -> None:
+    store, own = NodeStore(tmp_path / "store"), tmp_path / "own"
+    with store.loading([(ENTRY, OTHER)]):
+        pass
+    place = store._load_mark._place
+    assert place is not None
+    handle = os.open(own, os.O_RDWR | os.O_CREAT)
+    os.write(handle, b"precious")
+    os.dup2(handle, place[0])
+    with store.loading([(ENTRY, REVISION)]):
+        assert own.read_bytes() == b"precious"
+    os.close(handle)
+    store._load_mark._end()
+    assert own.read_bytes() == b"precious"
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..wire.digest import Digest
-from .store_files import StoreFiles
+from .store_files import StoreFiles, is_same_file
 
 PART = "loading"
 """Name of the part of a store that has the marks."""
@@ -68,7 +68,8 @@ class LoadMark:
                 self._place = self._files.hold_new(PART)
 
     def _write(self) -> None:
-        if self._place is not None:
+        # A program may have closed all files of the process, and the number may be another file's by now.
+        if self._place is not None and is_same_file(*self._place):
             with contextlib.suppress(OSError):
                 os.ftruncate(self._place[0], 0)
                 os.pwrite(self._place[0], b"".join(self._under_way.values()), 0)
@@ -76,10 +77,10 @@ class LoadMark:
     def _end(self) -> None:
         """Removes the mark at the end of the process, which threads that still load do not survive."""
         with self._lock:
+            self._under_way = {}
+            self._write()
             place, self._place = self._place, None
         if place is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(place[0], 0)
             with contextlib.suppress(OSError):
                 place[1].unlink(missing_ok=True)
 

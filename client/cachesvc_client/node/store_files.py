@@ -245,7 +245,7 @@ def is_same_file(handle: int, path: Path) -> bool:
     """Returns whether the path still names the file that was opened."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
-    except FileNotFoundError:
+    except OSError:  # the path is gone, or the handle closed
         return False
 
 

@@ -12,7 +12,6 @@ from ...environment.variables import is_experiment_on
 from ...hooks import counters, imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ...wire.text import count_text
 from ..folders import chosen_by_sglang
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .rules import RULES, VARIABLE
@@ -48,6 +47,8 @@ class DeepGemmState(KindState):
     def __init__(self) -> None:
         self._loaded: Kernels | None = None
         self._named_by = ""
+        self._imported = False
+        """Whether DeepGEMM was imported."""
         self._root: Path | None = None
         self._accepted: list[tuple[Path, Collection[str]]] = []
 
@@ -71,6 +72,9 @@ class DeepGemmState(KindState):
         self._named_by = next(filter(_is_named, _NAMED_BY), "")
 
         def open_for(module: ModuleType) -> None:
+            if self._imported:  # vLLM imports it several times
+                return
+            self._imported = True
             callbacks.restored()
             self._kernels.open(module)
             counters.counted_elsewhere["deepgemm_builds"] = lambda: len(self._kernels.compiled())
@@ -130,6 +134,8 @@ class DeepGemmState(KindState):
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why DeepGEMM compiled kernels here."""
+        from ...wire.text import count_text
+
         if not restored.revisions or self._loaded is None:
             return
         if self._loaded.reason:
