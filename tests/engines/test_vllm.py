@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,31 @@ def test_the_piecewise_compile_restores_vllms_own_artifact(
     assert worker["counters"]["num_compiled_artifacts_loaded"] == 3
     assert "num_aot_compiles" not in worker["counters"]
     assert restored.answer["tokens"] == cold_piecewise.answer["tokens"]
+
+
+def test_two_engines_that_start_at_once_with_one_home_both_hit(
+    tmp_path: Path, registry: Served, model: Path, cold_piecewise: EngineResult
+) -> None:
+    """They share the node store, the private folder and ``VLLM_CACHE_ROOT``."""
+
+    def run(_: int) -> EngineResult:
+        return start(tmp_path, registry, model, "team/pieces", piecewise=True, compilers=False)
+
+    with ThreadPoolExecutor(2) as both:
+        engines = list(both.map(run, range(2)))
+    for engine in engines:
+        assert engine.work == NOTHING and engine.worker["state"] == "hit", engine.worker
+        assert engine.worker["counters"]["num_aot_artifacts_loaded"] == 1
+        assert engine.answer["tokens"] == cold_piecewise.answer["tokens"]
+
+
+def test_with_a_node_store_that_cannot_be_written_the_engine_starts_as_without_us(
+    tmp_path: Path, registry: Served, model: Path, cold_piecewise: EngineResult
+) -> None:
+    more = {"CACHESVC_STORE": "/proc/self/store"}
+    engine = start(tmp_path, registry, model, "team/pieces", piecewise=True, **more)
+    assert engine.work[0] > 10 and engine.answer["tokens"] == cold_piecewise.answer["tokens"]
+    assert any("node store /proc/self/store" in reason for reason in engine.worker["reasons"]), engine.worker
 
 
 class _Abort:

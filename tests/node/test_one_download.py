@@ -46,10 +46,10 @@ def holder(root, *words):
         yield process
     finally:
         process.kill()
-        process.communicate()
-        if other != process.pid:
+        if other not in (0, process.pid):  # it has the pipe too, which `communicate` reads to its end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(other, signal.SIGKILL)
+        process.communicate()
 
 
 def rest(offset):
