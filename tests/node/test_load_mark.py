@@ -60,9 +60,20 @@ def outlive():
     print(child, flush=True)
     os.abort()
 
+def ask_to_end(number):
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+def handled():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
 def load():
     act = {
         "segv": crash, "abort": os.abort, "exit": lambda: os._exit(1),
+        "term": lambda: ask_to_end(signal.SIGTERM), "hup": lambda: ask_to_end(signal.SIGHUP),
+        "handled": handled,
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "exception": fail, "system exit": sys.exit, "fork": fork, "fork and exit": fork, "outlived": outlive,
         "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
@@ -107,6 +118,38 @@ def test_a_process_that_ends_by_itself_or_after_its_loads_died_of_none(tmp_path:
     store = NodeStore(tmp_path)
     assert not store.distrusts(ENTRY, REVISION) and store.died_of(ENTRY, REVISION) is None
     assert list((tmp_path / "v1/loading").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("term", -signal.SIGTERM), ("hup", -signal.SIGHUP), ("handled", 3)]
+)
+def test_a_process_that_is_asked_to_end_died_of_none_and_ends_as_without_us(
+    tmp_path: Path, how: str, status: int
+) -> None:
+    """As a rollout that ends a pod while it starts."""
+    assert _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(30) == status
+    store = NodeStore(tmp_path)
+    assert not store.distrusts(ENTRY, REVISION)
+    assert list((tmp_path / "v1/loading").iterdir()) == []
+
+
+def test_signals_are_as_before_after_a_load_and_in_a_forked_child(tmp_path: Path) -> None:
+    """A child that a signal ends writes into no file of its parent's."""
+    store, before = (
+        NodeStore(tmp_path),
+        Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0],
+    )
+
+    def caught() -> str:
+        return Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0]
+
+    with store.loading([(ENTRY, REVISION)]):
+        assert caught() != before
+        child = os.fork()
+        if child == 0:
+            os._exit(caught() != before)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert caught() == before
 
 
 def test_a_child_that_outlives_a_crash_does_not_hide_it(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """Owns the mark of this process in the node store: what it loads as code now.
 
 A process that dies of what it loads can say nothing any more. Its mark stays, and nobody holds the lock of
-the mark: so the next process knows what not to load.
+the mark: so the next process knows what not to load. A process that somebody asks to end in that moment is
+told apart: the signal writes into the mark.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
+import functools
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +25,8 @@ PART = "loading"
 """Name of the part of a store that has the marks."""
 _MAX_BYTES = 20_000
 """Bytes that are read of a mark: about 120 revisions."""
+_ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP)
+"""Signals by which somebody ends a process. Python itself handles SIGINT."""
 
 
 class LoadMark:
@@ -30,11 +36,14 @@ class LoadMark:
         self._files = files
         self._follows_process = False
         """Whether fork and exit of the process call this object."""
+        self._listening: list[signal.Signals] = []
+        """The signals that write into the mark now."""
         self._forget()
 
     def _forget(self) -> None:
         """Forgets the mark of the parent, in a forked child, which makes its own."""
         self._lock = threading.Lock()
+        self._stop_listening()
         self._begun = False
         self._place: tuple[int, Path] | None = None
         """Handle and path of the mark; ``None`` if there is none, or no room for it."""
@@ -50,12 +59,15 @@ class LoadMark:
             self._begin()
             self._under_way[load] = text.encode()
             self._write()
+            self._listen()
         try:
             yield
         finally:
             with self._lock:
                 if self._under_way.pop(load, None) is not None:
                     self._write()
+                if not self._under_way:
+                    self._stop_listening()
 
     def _begin(self) -> None:
         if not self._follows_process:
@@ -74,10 +86,26 @@ class LoadMark:
                 os.ftruncate(self._place[0], 0)
                 os.pwrite(self._place[0], b"".join(self._under_way.values()), 0)
 
+    def _listen(self) -> None:
+        """Has each signal that would end the process at once write into the mark first. A signal that the
+        program handles or ignores ends nothing in the middle of a load."""
+        if self._place is None or self._listening or not is_same_file(*self._place):
+            return
+        for number in _ASKS_TO_END:
+            if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
+                with contextlib.suppress(OSError, RuntimeError, ValueError):
+                    faulthandler.register(number, self._place[0], all_threads=False, chain=True)
+                    self._listening.append(number)
+
+    def _stop_listening(self) -> None:
+        while self._listening:
+            faulthandler.unregister(self._listening.pop())
+
     def _end(self) -> None:
         """Removes the mark at the end of the process, which threads that still load do not survive."""
         with self._lock:
             self._under_way = {}
+            self._stop_listening()
             self._write()
             place, self._place = self._place, None
         if place is not None:
@@ -89,8 +117,27 @@ def settle_left_behind(files: StoreFiles, withdraw: Callable[[Digest, Digest], N
     """Withdraws each entry's revision that processes were loading when they died, and then removes their
     marks. Raises ``OSError``. The caller holds a lock."""
     for path, said in files.left_behind(PART, _MAX_BYTES):
-        for line in said.decode("ascii", "replace").splitlines():
-            with contextlib.suppress(ValueError):
-                entry, revision = map(Digest, line.split())
-                withdraw(entry, revision)
+        for entry, revision in _read(said):
+            withdraw(entry, revision)
         path.unlink(missing_ok=True)
+
+
+def _read(said: bytes) -> list[tuple[Digest, Digest]]:
+    """Returns the entries and revisions that a mark names. None if anything else is in it, such as what a
+    signal wrote."""
+    try:
+        lines = [line.split() for line in said.decode("ascii").splitlines()]
+        return [(Digest(entry), Digest(revision)) for entry, revision in lines]
+    except ValueError:
+        return []
+
+
+@functools.cache
+def _is_caught(number: int) -> bool:
+    """Returns whether C code handled a signal when this process loaded something for the first time, see
+    proc(5). Python does not know of such a handler, which may be ``faulthandler``'s own."""
+    try:
+        caught = Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0]
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        return True
