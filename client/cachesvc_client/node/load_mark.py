@@ -25,7 +25,7 @@ PART = "loading"
 """Name of the part of a store that has the marks."""
 _MAX_BYTES = 20_000
 """Bytes that are read of a mark: about 120 revisions."""
-_ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP)
+_ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which somebody ends a process. Python itself handles SIGINT."""
 
 
