@@ -18,7 +18,7 @@ from cachesvc_client.wire.names import Name
 from tests.e2e.rebuild import rebuild
 from tests.e2e.registries import Served, client
 
-from .engine import EngineResult, start
+from .engine import EngineResult, engine_environment, start
 
 NOTHING = (0, 0, 0)
 pytestmark = pytest.mark.usefixtures("vllm")
@@ -67,6 +67,7 @@ def test_two_engines_that_start_at_once_with_one_home_both_hit(
     def run(_: int) -> EngineResult:
         return start(tmp_path, registry, model, "team/pieces", piecewise=True, compilers=False)
 
+    engine_environment(tmp_path, registry, "team/pieces", piecewise=True, compilers=False)  # makes the host
     with ThreadPoolExecutor(2) as both:
         engines = list(both.map(run, range(2)))
     for engine in engines:
