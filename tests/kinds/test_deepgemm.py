@@ -85,6 +85,9 @@ class Host:
         monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "deepgemm")
         self.state = DeepGemmState()
         self.waits = 0
+        # The process of another host has counted nothing.
+        counters.counted_elsewhere.clear()
+        counters.counts.pop("deepgemm_builds", None)
 
     def write(self, name: str, text: str) -> Path:
         path = self.place / name
@@ -198,6 +201,7 @@ def test_a_kernel_that_is_compiled_here_is_counted_and_the_report_says_so(
     (Path(str(other.folder)) / "cache" / "kernel.half.00112233445566778899").mkdir()
     observed = observer.snapshot()
     assert (observed.deepgemm_builds, observed.compilations) == (1, 1) and other.state.activity() == (0, 1)
+    assert counters.Observer().snapshot().compilations == 0, "a later observer counts what comes later"
     [reason] = other.state.explain(RestoredFacts({}, [{}]))
     assert reason.startswith("DeepGEMM compiled 1 kernel: ")
     assert {path.split("/")[2] for path in other.state.used_files(tmp_path / "new")} == {NAME, OTHER}
@@ -281,7 +285,7 @@ def test_a_folder_that_vllm_chose_is_not_the_users(host: Host, monkeypatch: pyte
 
 def test_without_a_restore_deepgemm_is_left_alone(host: Host) -> None:
     """As where the node store cannot be opened: then no folder was decided."""
-    Kernels("").open(ModuleType("deep_gemm"))
+    Kernels("", None).open(ModuleType("deep_gemm"))
     assert host.folder is None
 
 

@@ -144,6 +144,7 @@ class Observer:
     """Counts from its construction on. Several observers may count at once."""
 
     def __init__(self) -> None:
+        _count_elsewhere()
         self._before = Counter(counts)
         self._spent_before = dict(spent)
         self._processes_before = self._processes_now()
@@ -153,8 +154,7 @@ class Observer:
     def snapshot(self) -> Observation:
         """Return what was counted so far. Imports nothing; takes microseconds, and under ``audit`` the time
         to read a small file."""
-        for name, count in list(counted_elsewhere.items()):
-            counts[name] = count()
+        _count_elsewhere()
         now = counts - self._before
         own, by_children = self._processes_before
         processes = (
@@ -197,6 +197,11 @@ class Observer:
     def _processes_now() -> tuple[int, int]:
         """Return how many processes are listed, by this process and by its children."""
         return len(child_processes.started_here()), len(child_processes.started_by_children())
+
+
+def _count_elsewhere() -> None:
+    for name, count in list(counted_elsewhere.items()):
+        counts[name] = count()
 
 
 def is_compiler(name: str) -> bool:

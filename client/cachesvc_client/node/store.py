@@ -4,7 +4,7 @@
     <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
     <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
-    <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, see `distrust`
+    <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, and why
     <root>/v1/loading/<name>      held by a process that loads restored files: the revisions that have these
     <root>/v1/resolved/<hex>      the last answers to resolves: good for seconds, and for an outage
     <root>/v1/used/<hex>          entries that a program used at its last start, of a name with many
@@ -249,8 +249,9 @@ class NodeStore:
 
     def loading(self, revisions: Iterable[tuple[Digest, Digest]]) -> contextlib.AbstractContextManager[None]:
         """Guards a block that loads files of revisions, each given with its entry: if the process dies in the
-        block, by a crash or a signal, this node distrusts these revisions. An exception that leaves the block
-        is none of that. Raises nothing: without room for a mark, the block is not guarded."""
+        block, by a crash, SIGKILL or ``os._exit``, this node distrusts these revisions. An exception that
+        leaves the block, and a signal that asks the process to end, is none of that. Raises nothing: without
+        room for a mark, the block is not guarded."""
         return self._load_mark.loading(revisions)
 
     def _mark_what_processes_died_of(self) -> None:

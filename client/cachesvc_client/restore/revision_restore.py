@@ -382,12 +382,7 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     check_sequence(verified, context.store.highest_sequence(manifest.entry))
     check_age(verified, context.max_age, time.time())
     check_requirement(verified, context.require)
-    try:
-        _refuse_distrusted(verified, context)
-    except Distrusted:
-        if context.store.died_of(manifest.entry, verified.revision) is not None:
-            result.withdrawn.append(InstalledRevision(manifest, verified.revision, 0, 0))
-        raise
+    _refuse_distrusted(verified, context, result)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
         if context.support is not None:
@@ -400,7 +395,7 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     )
 
 
-def _refuse_distrusted(verified: Verified, context: RestoreContext) -> None:
+def _refuse_distrusted(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
     manifest, revision = verified.manifest, verified.revision
     if not context.store.distrusts(manifest.entry, revision):
         return
@@ -409,13 +404,14 @@ def _refuse_distrusted(verified: Verified, context: RestoreContext) -> None:
     mark = context.store.died_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
+    result.withdrawn.append(InstalledRevision(manifest, revision, 0, 0))
     raise Distrusted(
         f"{what}: a process of this node died while it loaded files of revision {revision}",
         f"{fix}, or remove {mark} if the process died of something else",
     )
 
 
-def _still_trusted(verified: Verified, context: RestoreContext) -> None:
+def _still_trusted(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
     """Removes the installed files and raises ``Distrusted`` if the node has withdrawn the revision meanwhile.
 
     A canary of another process may do so during the install, and removes only the files that are there then.
@@ -424,7 +420,7 @@ def _still_trusted(verified: Verified, context: RestoreContext) -> None:
     from ..node.install import remove
 
     try:
-        _refuse_distrusted(verified, context)
+        _refuse_distrusted(verified, context, result)
     except Distrusted:
         remove(verified.manifest, context.rules, context.roots())
         raise
@@ -456,7 +452,7 @@ def _install(
                 staged=staged_files,
                 may_go_on=context.may_install,
             )
-        _still_trusted(verified, context)
+        _still_trusted(verified, context, result)
     context.store.record_sequence(verified.manifest.entry, verified.manifest.statement.sequence)
     if counts is None:
         return None

@@ -46,9 +46,9 @@ class ProcessFolders:
         self.support: Support | None = None
         """What may be restored in this environment; ``None`` before the first `prepare`."""
         self._store: NodeStore | None = None
-        self._allowed: dict[Digest, tuple[InstalledRevision | StagedRevision, set[tuple[str, str]]]] = {}
-        """By digest, each revision that the compilers were ever allowed to use, this node's own results too,
-        with the kinds and paths of its files."""
+        self._allowed: dict[Digest, tuple[Digest, set[tuple[str, str]]]] = {}
+        """For each revision that the compilers were ever allowed to use, this node's own results too: its
+        entry, and the kinds and paths of its files."""
         self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
         self._alone = False
@@ -200,7 +200,7 @@ class ProcessFolders:
         roots = self.folders.roots()
         for entry in revisions:
             files = {(record.kind, record.path) for record in entry.manifest.files}
-            self._allowed[entry.revision] = entry, files
+            self._allowed[entry.revision] = entry.manifest.entry, files
             for name, root in roots.items():
                 paths = [record.path for record in entry.manifest.files if record.kind == name]
                 if paths:
@@ -210,8 +210,8 @@ class ProcessFolders:
         """Return a guard for a block that loads a restored file as code: if this process dies in the block,
         this node installs the revisions that have the file no more. Raises nothing."""
         suspects = [
-            (entry.manifest.entry, entry.revision)
-            for entry, files in list(self._allowed.values())
+            (entry, revision)
+            for revision, (entry, files) in list(self._allowed.items())
             if (kind, path) in files
         ]
         if self._store is None or not suspects:

@@ -25,8 +25,9 @@ _log = logging.getLogger("cachesvc")
 class Kernels:
     """The kernels of this process: which DeepGEMM may find, and which it compiled."""
 
-    def __init__(self, named_by: str) -> None:
-        """``named_by``: the variable with which the user named DeepGEMM's folder; empty if there is none."""
+    def __init__(self, named_by: str, root: Path | None) -> None:
+        """``named_by``: the variable with which the user named DeepGEMM's folder; empty if there is none.
+        ``root``: the kind's folder when DeepGEMM is imported; ``None`` if none was decided."""
         self.reason = ""
         """Why DeepGEMM has no folder of ours, in words for the user."""
         self.seconds = 0.0
@@ -36,7 +37,7 @@ class Kernels:
         self._found: set[str] = set()
         """Names of those that were read since."""
         self._named_by = named_by
-        self._root: Path | None = None
+        self._root = root
         self._accepted: dict[str, Path] = {}
         """Folders of kernels of verified revisions, by their path below the kind's folder."""
         self._package: Path | None = None
@@ -45,10 +46,6 @@ class Kernels:
         """The folder that DeepGEMM got; ``None`` before its import."""
         self._before: frozenset[str] = frozenset()
         """Names of the kernels that other processes had compiled in that folder before."""
-
-    def use_folder(self, root: Path) -> None:
-        """Begin to use the kind's folder. DeepGEMM keeps the folder that it has."""
-        self._root = root
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be found."""

@@ -13,7 +13,7 @@ from ...hooks import counters, imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..folders import chosen_by_sglang
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES, VARIABLE
 
 if TYPE_CHECKING:
@@ -45,24 +45,20 @@ class DeepGemmState(KindState):
     them."""
 
     def __init__(self) -> None:
-        self._loaded: Kernels | None = None
+        self._part = LatePart(self._load)
         self._named_by = ""
         self._imported = False
         """Whether DeepGEMM was imported."""
         self._root: Path | None = None
-        self._accepted: list[tuple[Path, Collection[str]]] = []
 
     @property
     def _kernels(self) -> Kernels:
+        return self._part.get()
+
+    def _load(self) -> Kernels:
         from .kernels import Kernels
 
-        if self._loaded is None:
-            self._loaded = Kernels(self._named_by)
-            if self._root is not None:
-                self._loaded.use_folder(self._root)
-            for root, paths in self._accepted:
-                self._loaded.accept(root, paths)
-        return self._loaded
+        return Kernels(self._named_by, self._root)
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place where the kind is switched on; they wait for DeepGEMM's import."""
@@ -89,58 +85,54 @@ class DeepGemmState(KindState):
         _IMPORTED_BY_VLLM.install(open_for_vllm, reaches=(CacheSvcError,))
 
     def use_folder(self, root: Path) -> None:
-        """Begin to use ``root``."""
+        """Begin to use ``root``. Where DeepGEMM was imported before, it keeps the folder that it has."""
         self._root = root
-        if self._loaded:
-            self._loaded.use_folder(root)
 
     def leave_folder(self) -> None:
         """Put no kernel of the folders before there any more."""
-        self._accepted.clear()
-        if self._loaded:
-            self._loaded.refuse_all()
+        self._part.refuse_all()
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be found."""
-        self._accepted.append((root, paths))
-        if self._loaded:
-            self._loaded.accept(root, paths)
+        self._part.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat the kernels of these paths as never used, and allow them no more."""
-        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
-        if self._loaded:
-            self._loaded.forget(paths)
+        self._part.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the kernels that DeepGEMM got or compiled; write those that it compiled."""
-        return self._loaded.used_files(root, left) if self._loaded else set()
+        return self._part.loaded.used_files(root, left) if self._part.loaded else set()
 
     def used_paths(self) -> set[str]:
         """Return the paths of the machine code that DeepGEMM read."""
-        return self._loaded.used_paths() if self._loaded else set()
+        return self._part.loaded.used_paths() if self._part.loaded else set()
 
     def has_opened(self) -> bool:
         """Return whether DeepGEMM got a folder of ours."""
-        return self._loaded is not None and self._loaded.opened
+        return self._part.loaded is not None and self._part.loaded.opened
 
     def activity(self) -> object:
         """Return how many kernels were found and compiled."""
-        return (len(self._loaded.found()), len(self._loaded.compiled())) if self._loaded else (0, 0)
+        return (
+            (len(self._part.loaded.found()), len(self._part.loaded.compiled()))
+            if self._part.loaded
+            else (0, 0)
+        )
 
     def seconds(self) -> float:
         """Return the seconds that keys and copies took."""
-        return self._loaded.seconds if self._loaded else 0.0
+        return self._part.loaded.seconds if self._part.loaded else 0.0
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why DeepGEMM compiled kernels here."""
         from ...wire.text import count_text
 
-        if not restored.revisions or self._loaded is None:
+        if not restored.revisions or self._part.loaded is None:
             return
-        if self._loaded.reason:
-            yield f"DeepGEMM finds no kernels of an entry: {self._loaded.reason}"
-        elif count := len(self._loaded.compiled()):
+        if self._part.loaded.reason:
+            yield f"DeepGEMM finds no kernels of an entry: {self._part.loaded.reason}"
+        elif count := len(self._part.loaded.compiled()):
             kernels = count_text(count, "kernel")
             yield f"DeepGEMM compiled {kernels}: no restored entry has them for this nvcc and these headers"
 

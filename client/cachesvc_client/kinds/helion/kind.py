@@ -10,7 +10,7 @@ from ...environment.variables import is_experiment_on
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -65,18 +65,11 @@ class HelionState(KindState):
     """The configurations that Helion took or found in this process. Only a process of Helion loads them."""
 
     def __init__(self) -> None:
-        self._loaded: Configurations | None = None
-        self._accepted: list[tuple[Path, Collection[str]]] = []
+        self._part = LatePart(_load)
 
     @property
     def _configurations(self) -> Configurations:
-        from .configurations import Configurations
-
-        if self._loaded is None:
-            self._loaded = Configurations()
-            for root, paths in self._accepted:
-                self._loaded.accept(root, paths)
-        return self._loaded
+        return self._part.get()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place where the kind is switched on; they wait for the imports of Helion's
@@ -100,9 +93,7 @@ class HelionState(KindState):
 
     def leave_folder(self) -> None:
         """Allow no configuration of the folders before."""
-        self._accepted.clear()
-        if self._loaded:
-            self._loaded.refuse_all()
+        self._part.refuse_all()
 
     def compile_again(self) -> None:
         """Search again where Helion's own folder has a configuration, which no entry could hold."""
@@ -110,42 +101,44 @@ class HelionState(KindState):
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the configurations among these files to be taken."""
-        self._accepted.append((root, paths))
-        if self._loaded:
-            self._loaded.accept(root, paths)
+        self._part.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat the configurations of these paths as never used, and allow them no more."""
-        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
-        if self._loaded:
-            self._loaded.forget(paths)
+        self._part.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the configurations that were taken or found; write those that were found."""
-        if self._loaded is None:
+        if self._part.loaded is None:
             return set()
-        return self._loaded.taken | self._loaded.write_found(root, left=left)
+        return self._part.loaded.taken | self._part.loaded.write_found(root, left=left)
 
     def used_paths(self) -> set[str]:
         """Return the paths of the configurations that were taken."""
-        return set(self._loaded.taken) if self._loaded else set()
+        return set(self._part.loaded.taken) if self._part.loaded else set()
 
     def has_opened(self) -> bool:
         """Return whether a configuration was taken or found."""
-        return self._loaded is not None and bool(self._loaded.taken or self._loaded.found)
+        return self._part.loaded is not None and bool(self._part.loaded.taken or self._part.loaded.found)
 
     def activity(self) -> object:
         """Return how many configurations were taken and found."""
-        return (len(self._loaded.taken), len(self._loaded.found)) if self._loaded else (0, 0)
+        return (len(self._part.loaded.taken), len(self._part.loaded.found)) if self._part.loaded else (0, 0)
 
     def seconds(self) -> float:
         """Return the seconds that look-ups and records took."""
-        return self._loaded.seconds if self._loaded else 0.0
+        return self._part.loaded.seconds if self._part.loaded else 0.0
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why Helion searched here."""
-        if restored.revisions and self._loaded:
-            yield from self._loaded.reasons
+        if restored.revisions and self._part.loaded:
+            yield from self._part.loaded.reasons
+
+
+def _load() -> Configurations:
+    from .configurations import Configurations
+
+    return Configurations()
 
 
 def _work(observed: Observation, compile_seconds: float) -> KindWork:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
 
@@ -59,48 +59,41 @@ class VllmState(KindState):
 
     def __init__(self) -> None:
         self._artifacts = Artifacts()
-        self._accepted: list[tuple[Path, Collection[str]]] = []
-        self._infos: ModelInfos | None = None
+        self._infos = LatePart(_load_infos)
 
     @property
     def descriptions(self) -> set[str]:
         """Return the paths of the descriptions that vLLM took from a revision, below the kind's folder."""
-        return set(self._infos.read) if self._infos else set()
+        return set(self._infos.loaded.read) if self._infos.loaded else set()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
         _FACTORS.install(_without_what_decides_nothing)
         _RANK.install(functools.partial(_note_rank, callbacks))
-        _DESCRIBE.install(lambda call: self._model_infos().describe(callbacks, call))
-        _LOAD_CLASS.install(lambda call: self._model_infos().note_class(call))
+        _DESCRIBE.install(lambda call: self._infos.get().describe(callbacks, call))
+        _LOAD_CLASS.install(lambda call: self._infos.get().note_class(call))
         load = functools.partial(self._artifacts.load_model, callbacks)
         _LOAD.install(callbacks.noting(load), reaches=(CacheSvcError,))
 
     def leave_folder(self) -> None:
         """Give vLLM no artifact of the folders before."""
         self._artifacts.refuse()
-        self._accepted.clear()
-        if self._infos:
-            self._infos.refuse()
+        self._infos.refuse_all()
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow vLLM to load these files."""
         self._artifacts.accept(root, paths)
-        self._accepted.append((root, paths))
-        if self._infos:
-            self._infos.accept(root, paths)
+        self._infos.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Give vLLM none of these files any more."""
         self._artifacts.refuse(paths)
-        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
-        if self._infos:
-            self._infos.refuse(paths)
+        self._infos.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the artifacts that were loaded or written, and the descriptions of the classes that were
         loaded; copy what vLLM wrote."""
-        accepted, described = self._infos.used() if self._infos else (set(), {})
+        accepted, described = self._infos.loaded.used() if self._infos.loaded else (set(), {})
         written = {} if left else {**self._artifacts.written(), **described}
         for path, own in written.items():
             _copy(own, root / path)
@@ -127,15 +120,12 @@ class VllmState(KindState):
         if restored.revisions:
             yield from self._artifacts.reasons
 
-    def _model_infos(self) -> ModelInfos:
-        """Return the descriptions of models. Only a process of vLLM needs their module."""
-        from .model_infos import ModelInfos
 
-        if self._infos is None:
-            self._infos = ModelInfos()
-            for root, paths in self._accepted:
-                self._infos.accept(root, paths)
-        return self._infos
+def _load_infos() -> ModelInfos:
+    """Return the descriptions of models. Only a process of vLLM needs their module."""
+    from .model_infos import ModelInfos
+
+    return ModelInfos()
 
 
 def _without_what_decides_nothing(call: imports.Call) -> Any:

@@ -37,9 +37,13 @@ class ModelInfos:
         infos = (path for path in paths if not is_artifact(path) and RULES.rule(path) is not None)
         self._accepted.update((path, root / path) for path in infos)
 
-    def refuse(self, paths: Collection[str] | None = None) -> None:
-        """Allow none of these files any more, or none at all."""
-        for path in list(self._accepted if paths is None else paths):
+    def refuse_all(self) -> None:
+        """Allow none of the files that were accepted so far."""
+        self.forget(list(self._accepted))
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Allow none of these files any more."""
+        for path in paths:
             self._accepted.pop(path, None)
             self.read.discard(path)
 
