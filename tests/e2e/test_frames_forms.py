@@ -19,7 +19,7 @@ NOT_RECORDED = {
     "python_random": "random numbers of Python's module random",
     "whole_lstm": "Dynamo does not compile it",
     "function_returned": "its code holds an object",
-    "named_tuple": "is the code of no module",
+    "named_tuple": "whose globals are no module's",
 }
 """Forms that are traced in every start -> the reason in the report of `warm`."""
 

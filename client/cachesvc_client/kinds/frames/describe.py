@@ -13,18 +13,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .digests import PLAIN, class_digest, code_digest, digest, function_digest
 from .groups import describe_of_job
 from .stored import TracedFunction
 
-_PLAIN = (bool, int, float, str, bytes, complex)
-_OF_KEYS = ("DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK")
-"""Guards that compare the keys of a mapping."""
-_PYTHONS_OWN = {
-    *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
-    *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
-    *("__static_attributes__", "__slotnames__"),
-}
-"""Attributes of classes that Python makes, some of them later, and that no trace reads."""
+_OF_C = (
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType),
+    types.MemberDescriptorType,
+)
+"""Types of functions and descriptors that are written in C."""
+_KEYS = type({}.keys())
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
 
@@ -44,81 +43,43 @@ def describe(value: Any) -> str:
     if isinstance(value, type):
         name = f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
         return name if value.__module__ == "builtins" else f"{name} {class_digest(value)}"
-    if hasattr(value, "__qualname__"):
-        return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
-    if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
+    if isinstance(value, _OF_C):
+        return _describe_function_of_c(value)
+    ops = torch._ops
+    if isinstance(value, (ops.OpOverload, ops.OpOverloadPacket, ops.HigherOrderOperator)):
+        return f"operator {value!s}"
+    if isinstance(value, torch._library.custom_ops.CustomOpDef):
+        return f"operator {value._qualname}"
+    if value is None or value is Ellipsis or isinstance(value, (*PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, contextvars.ContextVar):
         return f"ContextVar {value.name}"  # its value has a guard of its own
     if isinstance(value, enum.Enum):
         return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
-    if type(value) in (dict, list, tuple, set, frozenset):
-        return f"{type(value).__name__} of {len(value)} {_digest(text_of(value))}"
+    if type(value) is dict:  # a trace may go through it in its order
+        return f"dict of {len(value)} {digest(text_of([*value.items()]))}"
+    if type(value) in (list, tuple, set, frozenset):
+        return f"{type(value).__name__} of {len(value)} {digest(text_of(value))}"
+    if isinstance(value, (slice, range, torch.Size, torch.layout, torch.memory_format)):
+        return f"{type(value).__name__} {value!r}"
     if words := describe_of_job(value):
         return words
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and getattr(value, "ndim", 1) == 0:
+        return f"numpy {value.dtype} {value.tobytes().hex()}"
+    if isinstance(value, _KEYS):
+        return f"keys {text_of([*value])}"
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
 
 
-def describe_guarded(guard: Any, value: Any) -> str:
-    """Return what a guard compares of its object. Raises ``TypeError`` as `describe`."""
-    import torch
-
-    kind = guard.create_fn_name()
-    if kind == "TYPE_MATCH":
-        return describe(type(value))
-    if kind == "HASATTR":
-        attribute = [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]
-        return f"{attribute} {hasattr(value, attribute)}"
-    if kind in _OF_KEYS and "DICT_VERSION" not in (guard.guard_types or ()):
-        return f"{describe(type(value))} {_digest(text_of([*value.keys()]))}"
-    if kind == "SEQUENCE_LENGTH":
-        return f"{describe(type(value))} of {len(value)}"
-    if isinstance(value, torch.Tensor):
-        return _tensor(value)
-    return describe(value)
-
-
-def _tensor(value: Any) -> str:
-    import torch
-
-    layout = (tuple(value.shape), value.stride()) if value.layout is torch.strided else value.layout
-    keys = torch._C._dispatch_keys(value)
-    return f"{describe(type(value))} {value.dtype} {value.device} {layout} {value.requires_grad} {keys}"
-
-
-def class_digest(kind: type) -> str:
-    """Return the digest of the names that a class and its bases have attributes under."""
-    parts = [
-        f"{one.__module__}.{one.__qualname__} {sorted(vars(one).keys() - _PYTHONS_OWN)}"
-        for one in kind.__mro__
-        if one.__module__ != "builtins"
-    ]
-    return _digest("\n".join(parts))
-
-
-def code_digest(code: types.CodeType) -> str:
-    """Return the digest of a code object and of the code inside of it, without its place in the source."""
-    constants = [
-        code_digest(one) if isinstance(one, types.CodeType) else _constant(one) for one in code.co_consts
-    ]
-    parts = (
-        code.co_code,
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-        code.co_flags,
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
-        getattr(code, "co_exceptiontable", b""),
-        constants,
-    )
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def function_digest(function: types.FunctionType) -> str:
-    """Return the digest of a function's code and of its plain default values."""
-    defaults = [*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())]
-    return _digest(f"{code_digest(function.__code__)} {[_constant(value) for value in defaults]}")
+def _describe_function_of_c(value: Any) -> str:
+    """Return the name of a function or descriptor that is written in C. Raise ``TypeError`` for a method of
+    an object: two objects have methods of one name."""
+    owner = getattr(value, "__self__", None)
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        raise TypeError(f"a method of an object of {type(owner).__qualname__} has no description")
+    of_class = getattr(value, "__objclass__", None)
+    place = f"{of_class.__module__}.{of_class.__qualname__}" if of_class else getattr(value, "__module__", "")
+    return f"{type(value).__name__} {place}.{getattr(value, '__qualname__', value.__name__)}"
 
 
 def traced_functions(codes: Iterable[types.CodeType]) -> tuple[TracedFunction, ...]:
@@ -134,8 +95,8 @@ def traced_functions(codes: Iterable[types.CodeType]) -> tuple[TracedFunction, .
         function = _function_of(module, name)
         if function is not None and _holds(function.__code__, code):
             traced[TracedFunction(module, name, function_digest(function))] = None
-        elif module and code.co_filename != "<string>" and (digest := _file_digest(module)):
-            traced[TracedFunction(module, "", digest)] = None
+        elif module and code.co_filename != "<string>" and (of_file := _file_digest(module)):
+            traced[TracedFunction(module, "", of_file)] = None
         else:
             raise LookupError(f"{code.co_name} of {code.co_filename} is the code of no module")
     return tuple(traced)
@@ -159,15 +120,20 @@ def _place(code: types.CodeType, modules: Mapping[str, str]) -> tuple[str, str]:
 
 def changed(traced: Iterable[TracedFunction]) -> str:
     """Return the first of these functions that is other code now, or is missing; else an empty text."""
-    for module, name, digest in traced:
+    for module, name, recorded in traced:
         if not name:
             now = _file_digest(module)
         else:
             function = _function_of(module, name)
             now = function_digest(function) if function is not None else ""
-        if now != digest:
+        if now != recorded:
             return f"{module}.{name}" if name else f"the file of {module}"
     return ""
+
+
+def has_name(kind: type) -> bool:
+    """Return whether the class is found in its module under its name."""
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 def _holds(outer: types.CodeType, code: types.CodeType) -> bool:
@@ -225,18 +191,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
         return f"set({', '.join(sorted(map(text_of, value)))})"
     return describe(value)
-
-
-def _constant(value: Any) -> str:
-    """Return a constant of a code object, or a default value, as a text without addresses."""
-    if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__}({', '.join(map(_constant, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}({', '.join(sorted(map(_constant, value)))})"
-    if value is None or value is Ellipsis or isinstance(value, _PLAIN):
-        return f"{type(value).__name__} {value!r}"
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -27,6 +27,7 @@ from .groups import changed_group, groups_of_job, is_of_another_rank
 from .guards import Differs, live_guards
 from .modules import loaded_from
 from .stored import FramesFile, RecordedFrame
+from .traced_reads import changed_read
 
 _log = logging.getLogger("cachesvc")
 _IN_THIS_PROCESS = {"compile_threads": 1}
@@ -128,6 +129,8 @@ class Giver:
             raise Differs(f"other settings: {ambient.changed_settings(frame.settings, here.settings)}")
         if name := changed(frame.traced):
             raise Differs(f"{name} is other code")
+        if why := changed_read(frame.reads):
+            raise Differs(why)
         for method, replaced in frame.methods.items():
             if ambient.replacement(method) != replaced:
                 raise Differs(f"torch.Tensor.{method} is other code")

@@ -78,6 +78,9 @@ def describe_of_job(value: Any) -> str:
         words = [value.device_type, value._flatten_rank_map, value.mesh_dim_names]
         digest = hashlib.sha256(_mesh_text(value).encode()).hexdigest()
         return f"mesh {words}, groups {getattr(value, '_dim_group_names', None)}, {digest}"
+    if type(value).__name__ == "DTensorSpec" and type(value).__module__.startswith("torch.distributed."):
+        placements = [describe_of_job(one) or f"of {type(one).__name__}" for one in value.placements]
+        return f"distribution {describe_of_job(value.mesh)} {placements} {value.tensor_meta}"
     # A subclass, such as that of an embedding's partial results, may hold more than it prints.
     return f"placement {value!r}" if type(value) in (Shard, Replicate, Partial) else ""
 

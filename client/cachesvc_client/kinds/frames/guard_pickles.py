@@ -1,94 +1,170 @@
-"""Says which guards a record holds as pickles and which as descriptions.
+"""Writes and reads the guards of a recorded frame: the guards with the words of their objects, and what
+Dynamo knows of the frame besides its objects.
 
-Extends PyTorch's pickles of guards by objects that PyTorch does not pickle.
+Nothing of the program is pickled: an object of another class than those of Python and torch raises
+``TypeError``. Of the program's classes, functions and members of enumerations, which may be keys of
+dictionaries, the name is written, and found again in a service that has the module imported.
 """
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
+import enum
 import functools
+import io
+import pickle
 import sys
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from .groups import describe_of_job
+from .guard_words import guard_words
 
-_BY_NAME = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
-"""Types of objects that a pickle holds by their name: what is read of such an object is not in the pickle."""
-
-_WITHOUT_VALUE = (
-    *("DUPLICATE_INPUT", "DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
-    *("NOT_PRESENT_IN_GENERIC_DICT", "NONZERO_MEMORY_CHECK", "EMPTY_NN_MODULE_HOOKS_DICT"),
-)
-"""Guards that hold all that they compare: two names, a key, or that there is nothing."""
-STACKS = {"stack": None, "user_stack": None}
-UNSET = {
+_OF_LIBRARIES = frozenset({
+    *("torch", "sympy", "mpmath", "builtins", "collections", "functools", "operator", "_operator"),
+    *("copyreg", "math", "itertools"),
+})  # fmt: skip
+"""The packages whose objects are pickled as Python does: none of them runs code of a program."""
+_STACKS = {"stack": None, "user_stack": None}
+_UNSET = {
     **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list", "_hash")),
-    **STACKS,
+    **_STACKS,
 }
-"""Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources:
-these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
+"""Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources."""
 
 
-@contextlib.contextmanager
-def recordable_guards() -> Iterator[None]:
-    """Pickle the objects that guards compare in a way that a service can read.
+class DescribedGuards(NamedTuple):
+    """The guards of one frame.
 
-    - A guard without its hash, which is another one in each process.
-    - A source of torch 2.11 by the arguments of its class: it adds fields that it computes.
-    - A custom operator by its name: its object holds the library that defines it.
-    - A module of a class that has no name in a module, such as a parametrized one, by its attributes: the
-      guard of its class is recorded with a description.
+    Attributes:
+        guards: The guards, each with the words of its object (`guard_words`).
+        state: Dynamo's ``OutputGraphGuardsState`` without objects and guards.
+        shapes: Dynamo's ``ShapeCodeParts``.
     """
-    from torch._dynamo.guards import GuardsStatePickler
+
+    guards: list[tuple[Any, str]]
+    state: Any
+    shapes: Any
+
+    def layout(self, guard: Any) -> Any:
+        """Return the sizes and strides that the code has for the tensor of a guard; ``None`` if not known."""
+        return layout_of(self.state, guard)
+
+
+def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) -> bytes:
+    """Return the guards of a frame as bytes.
+
+    The parameters are those of ``CheckFunctionManager.serialize_guards``. Raises ``TypeError`` for a guard
+    that cannot be compared in another process, or whose object has no words.
+    """
+    from torch._dynamo.guards import convert_int_to_concrete_values
+    from torch._guards import GuardsSet
+    from torch.utils._ordered_set import OrderedSet
+    from torch.utils._pytree import tree_map
+
+    state = output_graph.dump_guards_state()
+    state = dataclasses.replace(
+        state,
+        local_scope={},
+        global_scope={},
+        _guards=GuardsSet(OrderedSet()),
+        input_source_to_sizes_strides=tree_map(
+            convert_int_to_concrete_values, state.input_source_to_sizes_strides
+        ),
+        skip_guards_check=True,
+    )
+    texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
+    described = []
+    for guard in guards:
+        value = builder.get(guard) if guard.name else None
+        words = guard_words(guard, value, layout_of(state, guard))
+        described.append((_bare(guard), texts.setdefault(words, words)))
+    return _dumps(DescribedGuards(described, state, manager.shape_code_parts))
+
+
+def read(data: bytes) -> DescribedGuards:
+    """Return what `write` wrote. ``data``: of a verified file."""
+    guards = pickle.loads(data)
+    assert isinstance(guards, DescribedGuards)
+    return guards
+
+
+def layout_of(state: Any, guard: Any) -> Any:
+    """Return what a state knows of the sizes and strides of a guard's tensor; ``None`` if nothing."""
+    from torch._dynamo.guards import convert_to_concrete_values
+
+    known = state.input_source_to_sizes_strides.get(guard.originating_source)
+    if known is None:
+        return None
+    return convert_to_concrete_values(known["size"]), convert_to_concrete_values(known["stride"])
+
+
+def named(module: str, name: str) -> Any:
+    """Return what a module has under a qualified name. Raises ``LookupError`` where there is none: nothing is
+    imported."""
+    value: Any = sys.modules.get(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if value is None:
+        raise LookupError(f"there is no {module}.{name}")
+    return value
+
+
+def _dumps(value: Any) -> bytes:
+    out = io.BytesIO()
+    _pickler()(out, protocol=4).dump(value)
+    return out.getvalue()
+
+
+@functools.cache
+def _pickler() -> type[pickle.Pickler]:
+    """Return the class of pickles of guards, which needs torch."""
+    import torch
     from torch._dynamo.source import DefaultsSource
 
-    with (
-        temporary_attribute(DefaultsSource, "__reduce__", _reduce_source),
-        temporary_attribute(
-            GuardsStatePickler, "reducer_override", _reducer(GuardsStatePickler.reducer_override)
-        ),
-    ):
-        yield
+    plain_of_torch: dict[type, Any] = {
+        torch._C.DispatchKeySet: lambda keys: (torch._C.DispatchKeySet.from_raw_repr, (keys.raw_repr(),)),
+    }
+
+    class GuardPickler(pickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, torch._guards.Guard):
+                return _reduce_guard(value)
+            if isinstance(value, DefaultsSource):  # torch 2.11 adds fields that it computes
+                fields = [getattr(value, one.name) for one in dataclasses.fields(value) if one.init]
+                return type(value), tuple(fields)
+            if reduce := plain_of_torch.get(type(value)):
+                return reduce(value)
+            if isinstance(value, enum.Enum):
+                return getattr, (type(value), value.name)
+            if isinstance(value, type) and hasattr(value, "_torch_unpickler"):  # torch's own of sympy
+                return value._torch_unpickler, (value._torch_handler_name,)
+            if isinstance(value, (type, types.FunctionType)):
+                return _reduce_named(value)
+            if isinstance(value, torch.Tensor) or _package(type(value)) not in _OF_LIBRARIES:
+                if type(value) is DescribedGuards:
+                    return NotImplemented
+                kind = type(value)
+                raise TypeError(f"a guard holds an object of {kind.__module__}.{kind.__qualname__}")
+            return NotImplemented
+
+    return GuardPickler
 
 
-@contextlib.contextmanager
-def temporary_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give a class another attribute within the block."""
-    before = owner.__dict__.get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
+def _reduce_named(value: Any) -> Any:
+    """Return how a pickle finds a class or a function: those of a program only where they are imported."""
+    if _package(value) in _OF_LIBRARIES or value in (DescribedGuards, named):
+        return NotImplemented
+    if getattr(sys.modules.get(value.__module__), value.__qualname__, None) is not value:
+        raise TypeError(f"a guard holds {value.__module__}.{value.__qualname__}, which no module has")
+    return named, (value.__module__, value.__qualname__)
 
 
-def _reduce_source(source: Any) -> tuple[Any, ...]:
-    fields = [getattr(source, field.name) for field in dataclasses.fields(source) if field.init]
-    return type(source), tuple(fields)
-
-
-def _reducer(original: Any) -> Any:
-    import torch
-
-    def reducer_override(pickler: Any, value: Any) -> Any:
-        if isinstance(value, torch._guards.Guard):
-            return _reduce_guard(value)
-        if isinstance(value, torch._library.custom_ops.CustomOpDef):
-            return custom_operator, (value._qualname,)
-        answer = original(pickler, value)
-        if answer is NotImplemented and isinstance(value, torch.nn.Module) and not has_name(type(value)):
-            return plain_module, (vars(value).copy(),)
-        return answer
-
-    return reducer_override
+def _package(value: Any) -> str:
+    return str(getattr(value, "__module__", None) or "builtins").partition(".")[0]
 
 
 def _reduce_guard(guard: Any) -> tuple[Any, ...]:
@@ -104,38 +180,18 @@ def _reduce_guard(guard: Any) -> tuple[Any, ...]:
     return (*made, (None, state)) if state else made
 
 
-def custom_operator(name: str) -> Any:
-    """Return the custom operator of a name in this process. Raises ``KeyError`` where there is none."""
-    import torch
-
-    return torch._library.custom_ops.OPDEFS[name]
-
-
-def plain_module(attributes: dict[str, Any]) -> Any:
-    """Return a module with these attributes, of no class of its own."""
-    import torch
-
-    module = torch.nn.Module()
-    vars(module).update(attributes)
-    return module
+def _bare(guard: Any) -> Any:
+    """Return the guard without what refers to objects of this process: PyTorch takes them from its source."""
+    create = guard.create_fn
+    if isinstance(create, functools.partial):
+        words = {name: value for name, value in create.keywords.items() if not _is_reference(value)}
+        has_arguments = bool(create.args or words)
+        create = functools.partial(create.func, *create.args, **words) if has_arguments else create.func
+    return dataclasses.replace(guard, create_fn=create, **_UNSET)
 
 
-def reads_by_name(builder: Any, guard: Any) -> bool:
-    """Return whether a guard reads its value of a class, a module or a function, such as a constant of a
-    class. A pickle holds these by name, so a service would read its own value and compare it with itself."""
-    if guard.create_fn_name() in _WITHOUT_VALUE:
-        return False
-    source = guard.originating_source
-    if guard.create_fn_name() != "HASATTR":
-        source = getattr(source, "base", None)
-    scope = {**guard_functions(), **builder.scope}
-    while source is not None:
-        name = source.name() if callable(source.name) else source.name
-        with contextlib.suppress(Exception):
-            if isinstance(eval(name, scope), _BY_NAME):
-                return True
-        source = getattr(source, "base", None)
-    return False
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, weakref.ref) or type(value).__name__ == "TensorWeakRef"
 
 
 def guard_functions() -> Mapping[str, Any]:
@@ -166,12 +222,7 @@ def split_hooks(guards: Iterable[Any]) -> tuple[list[Any], dict[str, tuple[str, 
     return others, {owner: tuple(attributes) for owner, attributes in empty.items()}
 
 
-def has_name(kind: type) -> bool:
-    """Return whether the class is found in its module under its name."""
-    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
-
-
-@contextlib.contextmanager
+@contextmanager
 def recording_settings() -> Iterator[None]:
     """Have Dynamo guard what it otherwise trusts to stay within one process: nobody ties parameters after the
     trace. Between two processes somebody may."""
@@ -182,33 +233,15 @@ def recording_settings() -> Iterator[None]:
         yield
 
 
-def made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
-    """Return whether a guard compares the identity of an object, or what a pickle does not hold."""
-    name = guard.create_fn_name()
-    if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
-        return True
-    if guard._unserializable or reads_by_name(builder, guard) or _is_of_job(builder, guard):
-        return True
-    return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
-
-
-def _is_of_job(builder: Any, guard: Any) -> bool:
-    """Return whether a guard is of a process group or a device mesh, of which PyTorch compares little."""
+@contextmanager
+def temporary_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give a class or a module another attribute within the block."""
+    before = owner.__dict__.get(name)
+    setattr(owner, name, value)
     try:
-        return bool(describe_of_job(builder.get(guard)))
-    except Exception:  # noqa: BLE001 - a guard of no object
-        return False
-
-
-def bare(guard: Any) -> Any:
-    """Return the guard without what refers to objects of this process."""
-
-    def dereferenced(value: Any) -> Any:
-        is_reference = isinstance(value, weakref.ref) or type(value).__name__ == "TensorWeakRef"
-        return value() if is_reference else value
-
-    create = guard.create_fn
-    if isinstance(create, functools.partial):
-        words = {name: dereferenced(value) for name, value in create.keywords.items()}
-        create = functools.partial(create.func, *map(dereferenced, create.args), **words)
-    return dataclasses.replace(guard, create_fn=create, **UNSET)
+        yield
+    finally:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)

@@ -1,9 +1,7 @@
 """Makes the guards of a recorded frame, and checks that they hold for the live one.
 
-PyTorch makes a guard from a value: from the recorded one, if PyTorch serialised the guard, so that the guard
-compares what the frame was compiled for. A guard that compares an identity is made from the live object, once
-that object's description is the recorded one. All guards are made in one pass, and Dynamo checks them before
-each later call.
+PyTorch makes a guard from an object. Here that is the live one, once its words are those that were recorded
+(`guard_words`). All guards are made in one pass, and Dynamo checks them before each later call.
 
 Dynamo guards no hook of a module after the trace (``skip_nnmodule_hook_guards``): it has seen while tracing
 that there is none. Nothing is traced here, so this module looks at the live modules.
@@ -15,21 +13,24 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import pickle
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import guard_pickles
 from .arguments import FrameCall
-from .deferred import with_stand_ins
-from .describe import class_digest, code_digest, describe_guarded
-from .guard_pickles import UNSET, guard_functions, recording_settings, temporary_attribute
+from .digests import class_digest
+from .guard_pickles import guard_functions, recording_settings, temporary_attribute
+from .guard_words import guard_words
 from .stored import RecordedFrame
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
 """Matches the name of a module that lies within another one, in a guard: the name of that, and the key."""
+_MARK = re.compile(r"(?!_dynamo_propagated_)_(has_)?dynamo_")
+"""Matches the attributes with which ``mark_dynamic`` and its like mark a tensor, and not that with which
+AOTAutograd marks its own outputs."""
 _OFTEN_READ = (
     "skip_tensor_guards_with_matching_dict_tags",
     "max_saved_pointers_for_recursive_dict_tags_check",
@@ -55,26 +56,25 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
     from torch._guards import GuardsSet
     from torch.utils._ordered_set import OrderedSet
 
-    state = _state(frame, call)
+    _check_globals(frame, call)
+    with _context():
+        recorded = guard_pickles.read(frame.guards)
     scope = {"L": call.locals, "G": call.globals}
-    names = {**guard_functions(), **scope}
     _check_classes(frame.classes)
-    recorded = [*state.output_graph._guards]
-    _check_hooks(frame.without_hooks, names)
-    identities = _identities(frame, names)
-    guards = GuardsSet(OrderedSet([*recorded, *identities]))
-    graph = dataclasses.replace(state.output_graph, _guards=guards)
-    with (
-        recording_settings(),
-        _settings_at_hand(),
-        _compiled_once(),
-        _live_objects(identities, scope, frame.markings),
-        _short_hints(),
-    ):
+    _check_hooks(frame.without_hooks, {**guard_functions(), **scope})
+    with _compiled_once():
+        _check_words(frame, recorded, dict(scope))
+    graph = dataclasses.replace(
+        recorded.state,
+        local_scope=call.locals,
+        global_scope=call.globals,
+        _guards=GuardsSet(OrderedSet(guard for guard, _ in recorded.guards)),
+    )
+    with recording_settings(), _settings_at_hand(), _compiled_once(), _short_hints():
         manager = CheckFunctionManager(
             call.code,
             OutputGraphCommon(graph),
-            shape_code_parts=state.shape_code_parts,
+            shape_code_parts=recorded.shapes,
             runtime_global_scope=call.globals,
         ).guard_manager
     if not manager.check(call.locals):
@@ -82,43 +82,55 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
     return manager
 
 
-def _state(frame: RecordedFrame, call: FrameCall) -> Any:
-    """Return what PyTorch serialised of the guards, once the globals that Dynamo adds are there."""
+def _check_globals(frame: RecordedFrame, call: FrameCall) -> None:
+    """Put the globals that Dynamo adds into those of the function. Raise ``Differs`` where one is another."""
     from torch._dynamo.output_graph import get_builtins_dict
-    from torch._dynamo.package import load_guards_state
 
     for alias, name in frame.modules.items():
         value = _module_or_class(name)
         if call.globals.setdefault(alias, value) is not value:
             raise Differs(f"the global {alias} is not {name}")
-    with _context(), _one_fake_mode():
-        state = load_guards_state(frame.guards)
-    if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
-        call.globals.setdefault(name, get_builtins_dict(call.globals))
-    return state
+    if frame.builtins:
+        call.globals.setdefault(frame.builtins, get_builtins_dict(call.globals))
 
 
-@contextlib.contextmanager
-def _one_fake_mode() -> Iterator[None]:
-    """Have the tensors of recorded guards made in one mode of PyTorch's fake tensors.
+def _check_words(
+    frame: RecordedFrame, recorded: guard_pickles.DescribedGuards, scope: dict[str, Any]
+) -> None:
+    """Raise ``Differs`` where an object is not what it was when the guard was recorded."""
+    functions = dict(guard_functions())
+    values: dict[Any, Any] = {}
+    for guard, words in recorded.guards:
+        value = None
+        if guard.name:
+            with _readable(guard.name):
+                value = guard.originating_source.get_value(scope, functions, values)
+        try:
+            now = guard_words(guard, value, recorded.layout(guard))
+        except Exception as error:  # noqa: BLE001 - an object of another kind
+            raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
+        if now != words:
+            raise Differs(f"{guard.name} is {now}, not {words}"[:200])
+        if guard.create_fn_name() == "TENSOR_MATCH":
+            _check_marks(guard.name, value, frame.markings.get(guard.name, {}))
 
-    PyTorch makes a mode for each, and each mode reads the source lines of its stack."""
-    import torch
-    from torch._dynamo import guards
 
-    pickler: Any = getattr(guards, "GuardsStatePickler", types.SimpleNamespace())
-    name = "_unpickle_tensor"
-    unpickle = vars(pickler).get(name)
-    if not isinstance(unpickle, classmethod):
-        yield
-        return
-    fake = torch._subclasses.fake_tensor
-    mode = fake.FakeTensorMode()
-    subclasses = types.SimpleNamespace(FakeTensorMode=lambda: mode, fake_tensor=fake)
-    names = types.SimpleNamespace(_subclasses=subclasses, _C=torch._C, Tensor=torch.Tensor)
-    in_one_mode: Any = classmethod(with_stand_ins(unpickle.__func__, {}, torch=names))
-    with temporary_attribute(pickler, name, in_one_mode):
-        yield
+def _check_marks(name: str, tensor: Any, recorded: Mapping[str, Any]) -> None:
+    """Raise ``Differs`` where a program marks a size of a tensor that it did not mark in the builder, as
+    PyTorch's guard of the tensor does."""
+    for attribute, mark in marks_of(tensor).items():
+        if attribute not in recorded or not _is_within(mark, recorded[attribute]):
+            raise Differs(f"{name} has other marks on its sizes")
+
+
+def marks_of(tensor: Any) -> dict[str, Any]:
+    """Return the attributes by which a program marked the sizes of a tensor."""
+    return {name: mark for name, mark in vars(tensor).items() if _MARK.match(name) and mark}
+
+
+def _is_within(mark: Any, recorded: Any) -> bool:
+    both_sets = isinstance(mark, (set, frozenset)) and isinstance(recorded, (set, frozenset))
+    return mark <= recorded if both_sets else bool(mark == recorded)
 
 
 def _context() -> Any:
@@ -160,22 +172,6 @@ def _check_hooks(without_hooks: Mapping[str, tuple[str, ...]], names: dict[str, 
                 raise Differs(f"{owner}.{attribute} is not empty")
 
 
-def _identities(frame: RecordedFrame, names: dict[str, Any]) -> list[Any]:
-    """Return the guards that compare identities, once each object is what was recorded."""
-    guards = []
-    with _context():
-        recorded = pickle.loads(frame.identities)
-    for guard, described in recorded:
-        try:
-            now = describe_guarded(guard, _evaluate(guard.name, names))
-        except TypeError:
-            now = ""
-        if now != described:
-            raise Differs(f"{guard.name} is not {described}"[:200])
-        guards.append(dataclasses.replace(guard, **UNSET))
-    return guards
-
-
 def _module(name: str, names: dict[str, Any], known: dict[str, Any]) -> Any:
     """Return the live module of a guard's name, as `_evaluate` does.
 
@@ -206,70 +202,6 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - an expression of the program's objects
         raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
-
-
-@contextlib.contextmanager
-def _live_objects(
-    identities: Iterable[Any], scope: Mapping[str, Any], markings: Mapping[str, Mapping[str, Any]]
-) -> Iterator[None]:
-    """Have PyTorch make these guards from live objects, and others from recorded ones where there are any:
-    PyTorch leaves out of a record what no guard of the record compares.
-
-    A guard of a code object compares its identity: it is made from the live one, if that is equal code.
-    ``markings``: by a guard's name, the attributes that recorded tensors lack.
-    """
-    from torch._dynamo.guards import CheckFunctionManager, GuardBuilder
-    from torch._guards import Guard
-
-    original = GuardBuilder.get
-    live = {id(guard) for guard in identities}
-    kinds = CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES
-    globals_and_locals = dict(scope)
-    recorded_values: dict[str, Any] = {}
-    live_values: dict[str, Any] = {}
-
-    def get(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
-        # PyTorch asks for a value five times on average.
-        name = asked.name
-        # A guard of an attribute is a guard of its own, which PyTorch makes while it makes another.
-        if isinstance(asked, Guard) and (id(asked) in live or asked.create_fn_name() in kinds):
-            if name not in live_values:
-                live_values[name] = get_live(builder, asked, *rest, **named)
-            return live_values[name]
-        if not name:  # of a guard of the process, not of an object
-            return get_recorded(builder, asked, *rest, **named)
-        if name not in recorded_values:
-            recorded_values[name] = get_recorded(builder, asked, *rest, **named)
-        return recorded_values[name]
-
-    def get_recorded(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
-        try:
-            recorded = original(builder, asked, *rest, **named)
-        except Exception:  # noqa: BLE001 - an expression that reads what the record leaves out
-            return get_live(builder, asked, *rest, **named)
-        if type(recorded).__name__ == "_Missing":
-            return get_live(builder, asked, *rest, **named)
-        if isinstance(recorded, types.CodeType):
-            value = get_live(builder, asked, *rest, **named)
-            if not _is_code(value, recorded):
-                raise Differs(f"{asked.name} is other code")
-            return value
-        for name, mark in markings.get(asked.name, {}).items():
-            setattr(recorded, name, mark)
-        return recorded
-
-    def get_live(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
-        builder_scope, cache = builder.scope, builder.src_get_value_cache
-        builder.scope = {**builder_scope, **globals_and_locals}
-        builder.src_get_value_cache = type(cache)()
-        try:
-            with _readable(asked.name):
-                return original(builder, asked, *rest, **named)
-        finally:
-            builder.scope, builder.src_get_value_cache = builder_scope, cache
-
-    with temporary_attribute(GuardBuilder, "get", get):
-        yield
 
 
 @contextlib.contextmanager
@@ -333,10 +265,6 @@ def _short_hints() -> Iterator[None]:
 
     with temporary_attribute(guards, name, hint):
         yield
-
-
-def _is_code(value: Any, code: types.CodeType) -> bool:
-    return isinstance(value, types.CodeType) and code_digest(value) == code_digest(code)
 
 
 def _failed_guard(manager: Any, scope: Mapping[str, Any]) -> str:

@@ -20,6 +20,37 @@ SERIALIZE = Hook(
     "2.9",
     role="speed",
 )
+_READS = "records what a trace reads and no guard compares (`warm` only)"
+INLINE = Hook(
+    "torch._dynamo.symbolic_convert",
+    "InliningInstructionTranslator.__init__",
+    _READS,
+    _NO_FRAMES,
+    role="speed",
+)
+BUILTIN = Hook(
+    "torch._dynamo.variables.builtin", "BuiltinVariable.call_function", _READS, _NO_FRAMES, role="speed"
+)
+POLYFILL = Hook(
+    "torch._dynamo.variables.functions",
+    "PolyfilledFunctionVariable.call_function",
+    _READS,
+    _NO_FRAMES,
+    role="speed",
+)
+FOLDED = Hook(
+    "torch._dynamo.variables.torch",
+    "TorchInGraphFunctionVariable.call_function",
+    _READS,
+    _NO_FRAMES,
+    role="speed",
+)
+CONSTANT = Hook(
+    "torch._dynamo.variables.functions", "invoke_and_store_as_constant", _READS, _NO_FRAMES, role="speed"
+)
+CONSTANT_METHOD = Hook(
+    "torch._dynamo.variables.constant", "ConstantVariable.call_method", _READS, _NO_FRAMES, role="speed"
+)
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
@@ -84,4 +115,7 @@ SOURCES = Hook(
     "a start with recorded frames on a GPU hashes PyTorch's sources, in 0.15 s",
     role="speed",
 )
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES)
+HOOKS = (
+    *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
+    *(GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
+)

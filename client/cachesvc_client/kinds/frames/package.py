@@ -12,14 +12,14 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .describe import class_digest, traced_functions
-from .guard_pickles import has_name
+from .describe import has_name, traced_functions
+from .digests import class_digest
+from .guards import marks_of
 from .stored import RecordedFrame
+from .traced_reads import TracedReads
 
 _GLOBAL = re.compile(r"\bG\['(\w+)'\]")
 """Matches a global in the name of a guard."""
-_MARK = re.compile(r"_dynamo_|_has_dynamo_")
-"""Matches the attributes with which ``mark_dynamic`` and its like mark a tensor."""
 _BUILTINS = "__builtins_dict__"
 """How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
 
@@ -55,11 +55,16 @@ class FramePackage:
         self.frame.modules |= self._modules
 
     def add_inlined_source(self, sources: Any) -> None:
-        """Take the code that was traced."""
+        """Do nothing: Dynamo leaves out the code in which a trace failed, see `note_reads`."""
+
+    def note_reads(self, reads: TracedReads) -> None:
+        """Take the code that was traced, and what the trace read without a guard."""
+        self.refused = self.refused or reads.refused
+        self.frame.reads = reads.recorded()
         try:
-            self.frame.traced = traced_functions(sources)
+            self.frame.traced = traced_functions(reads.codes)
         except LookupError as error:
-            self.refused = str(error)
+            self.refused = self.refused or str(error)
 
     def add_import_source(self, alias: str, module_name: str) -> None:
         """Take a module that the bytecode names."""
@@ -78,25 +83,18 @@ class FramePackage:
             self.refused = "a graph break in a function with free variables, on this torch"
         self.frame.resumes[name] = SerializedCode.from_code_object(code)
 
-    def note_guards(self, builder: Any, guards: Any) -> None:
-        """Take the global names that guards read, and what PyTorch does not serialise: the marks on the sizes
-        of tensors, and the classes of objects."""
+    def note_guards(self, builder: Any, guards: Any, output_graph: Any) -> None:
+        """Take the global names that guards read, and the marks on the sizes of tensors."""
+        self.frame.builtins = output_graph.name_of_builtins_dict_key_in_fglobals or ""
         self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
         for guard in guards:
-            if guard.create_fn_name() not in ("TENSOR_MATCH", "TYPE_MATCH"):
-                continue
-            value = builder.get(guard)
-            self._note_class(type(value))
-            if guard.create_fn_name() == "TENSOR_MATCH":
-                marks = {name: mark for name, mark in vars(value).items() if _MARK.match(name)}
-                if marks:
-                    self.frame.markings[guard.name] = marks
+            if guard.create_fn_name() == "TENSOR_MATCH" and (marks := marks_of(builder.get(guard))):
+                self.frame.markings[guard.name] = marks
 
     def _note_class(self, kind: type) -> str:
         """Take a class that is found under its name; return that."""
         name = f"{kind.__module__}:{kind.__qualname__}"
-        if has_name(kind) and kind.__module__ != "builtins":
-            self.frame.classes[name] = class_digest(kind)
+        self.frame.classes[name] = class_digest(kind)
         return name
 
     def check_globals(self, added: Mapping[str, Any]) -> None:

@@ -1,12 +1,11 @@
 """Records what Dynamo makes of each frame; for a builder that proves entries.
 
-PyTorch's own serialisation refuses guards that compare identities: of modules, classes, functions, builtins
-and code objects. Here such a guard is recorded with a description of its object, and `giver` compares that.
+PyTorch's own serialisation of guards pickles objects of the program, and refuses guards that compare
+identities. Here each guard is recorded with words for its object, see `guard_words`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import pickle
 import secrets
@@ -16,24 +15,17 @@ from typing import Any
 
 from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
-from . import ambient, eager, stored
+from . import ambient, eager, guard_pickles, stored
 from .arguments import FrameCall
-from .describe import describe_guarded
 from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
 from .groups import groups_of_job
-from .guard_pickles import (
-    STACKS,
-    bare,
-    made_from_live,
-    recordable_guards,
-    recording_settings,
-    split_hooks,
-)
+from .guard_pickles import recording_settings
 from .modules import compiled_modules
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .package import FramePackage
 from .sources import compiled_graphs, drop_texts, make_lean
 from .stored import FramesFile, RecordedFrame, Skip
+from .traced_reads import ReadsHooks
 
 _BITS = 60
 
@@ -51,6 +43,7 @@ class Recorder:
         """The graphs as Dynamo made them, by name."""
         self._now: list[FramePackage] = []
         """The packages of the frames that are traced now, the innermost last."""
+        self._reads = ReadsHooks()
         self._number = secrets.randbits(_BITS)
         """Where this process begins to count the globals that Dynamo makes. A service counts from 0. Dynamo
         asserts that a name that it makes is not there yet."""
@@ -64,6 +57,7 @@ class Recorder:
 
     def install_hooks(self) -> None:
         """Put the hooks in place that only a recording needs."""
+        self._reads.install()
         SERIALIZE.install(self._serialize)
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
@@ -93,6 +87,7 @@ class Recorder:
         call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}
         self._now.append(package)
+        reads = self._reads.begin(frame_call.code, frame_call.globals)
         try:
             with recording_settings(), uncached_graphs():
                 answer = call()
@@ -101,8 +96,10 @@ class Recorder:
             raise
         finally:
             self._now.pop()
+            self._reads.end()
         added = {name: value for name, value in frame_call.globals.items() if name not in before}
         package.check_globals(added)
+        package.note_reads(reads)
         self._keep(frame_call.name, package, answer)
         return answer
 
@@ -172,21 +169,15 @@ class Recorder:
             self._frames.append((name, frame))
 
     def _serialize(self, call: imports.Call) -> Any:
-        """Serialise the guards that PyTorch can serialise, and record the others with a description."""
-        manager, builder, guards, *rest = call.args
+        """Write the guards of a frame in the place of PyTorch's own record of them."""
+        manager, builder, guards, output_graph = call.args[:4]
         if not self._now:
             return call()
         package = self._now[-1]
         try:
-            checked, package.frame.without_hooks = split_hooks(guards)
-            left = [guard for guard in checked if made_from_live(manager, builder, guard)]
-            ids = {id(guard) for guard in left}
-            kept = [dataclasses.replace(guard, **STACKS) for guard in checked if id(guard) not in ids]
-            described = [(bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
-            package.note_guards(builder, guards)
-            with recordable_guards():
-                package.frame.identities = pickle.dumps(described, protocol=4)
-                return call.original(manager, builder, kept, *rest, **call.kwargs)
+            kept, package.frame.without_hooks = guard_pickles.split_hooks(guards)
+            package.note_guards(builder, guards, output_graph)
+            return guard_pickles.write(manager, builder, kept, output_graph)
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
             package.refused = f"a guard cannot be recorded: {_first_line(error)}"
             return b""

@@ -20,7 +20,7 @@ from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 10
+FORMAT = 11
 """The number of the format. A file of another format is not read."""
 
 
@@ -33,6 +33,28 @@ class TracedFunction(NamedTuple):
     module: str
     name: str
     digest: str
+
+
+class Read(NamedTuple):
+    """A call whose answer became a constant: the function, by name, and the arguments."""
+
+    module: str
+    name: str
+    arguments: tuple[Any, ...]
+
+
+class Reads(NamedTuple):
+    """What a trace read that no guard compares.
+
+    Attributes:
+        names: ``module:name`` of functions and classes -> what the name resolves to, in words.
+        environment: Variables of the environment -> the digests of their values.
+        answers: Calls -> their answers, as text.
+    """
+
+    names: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}
+    answers: Mapping[Read, str] = {}
 
 
 class Skip(NamedTuple):
@@ -53,12 +75,14 @@ class RecordedFrame:
         backend: What compiles the graphs, in words: a frame serves for the same backend alone.
         settings: The settings of the process, see `ambient.settings`.
         bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
-        guards: The guards that PyTorch serialises.
-        identities: The guards that compare identities, each with the description of its object; pickled.
+        guards: The guards with the words of their objects, and what Dynamo knows of the frame besides these
+            (`guard_pickles`).
+        builtins: The global name under which Dynamo keeps the builtins; empty if it keeps none.
         without_hooks: Names of modules in guards -> their dictionaries of hooks that were empty.
         modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
         resumes: Global names of the functions that go on after a graph break -> their code.
         traced: The functions that were traced.
+        reads: What a trace read that no guard compares, see `traced_reads`.
         graphs: The names of the compiled graphs that the bytecode calls.
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
@@ -66,7 +90,7 @@ class RecordedFrame:
         operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
-        classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
+        classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
         libraries: What the graphs call of the GPU's libraries.
         groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
@@ -77,11 +101,12 @@ class RecordedFrame:
     settings: dict[str, str]
     bytecode: Any = None
     guards: bytes = b""
-    identities: bytes = b""
+    builtins: str = ""
     without_hooks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, Any] = field(default_factory=dict)
     traced: tuple[TracedFunction, ...] = ()
+    reads: Reads = field(default_factory=lambda: Reads())
     graphs: tuple[str, ...] = ()
     as_plain: tuple[str, ...] = ()
     methods: dict[str, str] = field(default_factory=dict)

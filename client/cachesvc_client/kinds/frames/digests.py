@@ -1,0 +1,227 @@
+"""Digests functions and classes by what they are; equal code has one digest in every process.
+
+A digest covers code without its place in the source, default values, closures, and of a class each attribute
+by its value in the order of definition. Of torch's own classes it covers the name: `graphs.released` says
+whether torch is as it was released.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import functools
+import hashlib
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PLAIN = (bool, int, float, str, bytes, complex)
+_PYTHONS_OWN = frozenset({
+    *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
+    *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
+    *("__static_attributes__", "__slotnames__", "__type_params__", "__parameters__", "__orig_bases__"),
+})  # fmt: skip
+"""Attributes of classes that Python makes, some of them later, and that no trace reads."""
+_DEEPEST = 4
+"""How many functions deep a digest follows what wraps a function, and closures."""
+_codes: dict[types.CodeType, str] = {}
+"""The digests of code objects, by the objects: code does not change."""
+_classes: dict[type, tuple[tuple[Any, ...], str]] = {}
+"""The texts of classes, each with what it was made of."""
+
+
+def code_digest(code: types.CodeType) -> str:
+    """Return the digest of a code object and of the code inside of it, without its place in the source."""
+    known = _codes.get(code)
+    if known is None:
+        known = _codes[code] = _digest_of_code(code)
+    return known
+
+
+def _digest_of_code(code: types.CodeType) -> str:
+    constants = [
+        code_digest(one) if isinstance(one, types.CodeType) else constant_text(one) for one in code.co_consts
+    ]
+    parts = (
+        code.co_code,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+        code.co_flags,
+        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
+        getattr(code, "co_exceptiontable", b""),
+        constants,
+    )
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def function_digest(function: types.FunctionType, depth: int = 0) -> str:
+    """Return the digest of a function's code, of its default values and of its closure."""
+    defaults = [*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())]
+    parts = [code_digest(function.__code__), *(constant_text(value) for value in defaults)]
+    if function.__closure__ and depth < _DEEPEST:
+        parts += [_cell_text(cell, depth + 1) for cell in function.__closure__]
+    return digest(" ".join(parts))
+
+
+def class_digest(kind: type) -> str:
+    """Return the digest of a class and of its bases: names and values of their attributes, in order."""
+    return digest("\n".join(_class_text(one) for one in kind.__mro__ if one.__module__ != "builtins"))
+
+
+def is_of_torch(kind: type) -> bool:
+    """Return whether torch has a class under its name."""
+    name = str(kind.__module__)
+    return name.partition(".")[0] == "torch" and getattr(sys.modules.get(name), kind.__name__, None) is kind
+
+
+def constant_text(value: Any) -> str:
+    """Return a constant of a code object, or a default value, as a text without addresses."""
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__}({', '.join(map(constant_text, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__}({', '.join(sorted(map(constant_text, value)))})"
+    if type(value) is dict:
+        items = (f"{constant_text(key)}: {constant_text(one)}" for key, one in value.items())
+        return f"dict({', '.join(items)})"
+    if value is None or value is Ellipsis or type(value) in PLAIN:
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, enum.Enum):
+        return f"{_name(type(value))}.{value.name} {constant_text(value.value)}"
+    if isinstance(value, types.FunctionType):
+        return f"function {value.__module__}.{value.__qualname__} {code_digest(value.__code__)}"
+    if isinstance(value, type):
+        return f"class {_name(value)}"
+    if type(value).__module__ == "torch":
+        return f"{_name(type(value))} {value!s}" if type(value).__name__ in _PLAIN_OF_TORCH else "torch"
+    return _name(type(value))
+
+
+_PLAIN_OF_TORCH = frozenset({"dtype", "device", "layout", "memory_format", "Size"})
+"""Names of torch's types whose texts are their values."""
+
+
+def digest(text: str) -> str:
+    """Return the digest of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _cell_text(cell: types.CellType, depth: int) -> str:
+    try:
+        return _attribute_text(cell.cell_contents, depth)
+    except ValueError:
+        return "empty"
+
+
+def _class_text(kind: type) -> str:
+    """Return one class without its bases. It is made anew where an attribute was replaced."""
+    if is_of_torch(kind):
+        return _name(kind)
+    made_of = tuple(_identities(kind))
+    known = _classes.get(kind)
+    if known is None or known[0] != made_of:
+        known = _classes[kind] = (made_of, "\n".join(_lines(kind)))
+    return known[1]
+
+
+def _identities(kind: type) -> Iterator[Any]:
+    """Yield what the text of a class is made of. The objects are referenced, so no address is used again."""
+    for name, value in vars(kind).items():
+        if name not in _PYTHONS_OWN:
+            yield name
+            yield _Same(value)
+            inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+            if isinstance(inner, types.FunctionType):
+                yield _Same(inner.__code__)
+                yield _Same(inner.__defaults__)
+    if isinstance(kind, abc.ABCMeta):
+        yield len(_registered(kind))
+
+
+class _Same:
+    """Is equal to another one of the same object."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _lines(kind: type) -> Iterator[str]:
+    yield _name(kind)
+    if type(kind) is not type:
+        yield f"of {_name(type(kind))}"
+    for name, value in vars(kind).items():
+        if name in _PYTHONS_OWN:
+            continue
+        yield f"{name} {_fields_text(value) if name == '__dataclass_fields__' else _attribute_text(value, 0)}"
+    if isinstance(kind, abc.ABCMeta):
+        yield f"registered {_registered(kind)}"
+
+
+def _registered(kind: abc.ABCMeta) -> list[str]:
+    """Return the names of the classes that were registered for an abstract class."""
+    import _abc  # type: ignore[import-not-found]
+
+    references = _abc._get_dump(kind)[0]
+    return sorted(_name(one) for reference in references if (one := reference()) is not None)
+
+
+def _attribute_text(value: Any, depth: int) -> str:
+    """Return an attribute of a class, or what a closure holds.
+
+    Of an object of any other kind it is the class alone: where a trace read such an object, a guard compares
+    what it read.
+    """
+    if depth > _DEEPEST:
+        return _name(type(value))
+    if isinstance(value, types.FunctionType):
+        return f"function {function_digest(value, depth)}"
+    if isinstance(value, (classmethod, staticmethod)):
+        return f"{type(value).__name__} {_attribute_text(value.__func__, depth + 1)}"
+    if isinstance(value, property):
+        parts = (_attribute_text(one, depth + 1) for one in (value.fget, value.fset, value.fdel))
+        return f"property {' '.join(parts)}"
+    if isinstance(value, (functools.partial, functools.partialmethod)):
+        given = (constant_text(one) for one in (value.args, value.keywords))
+        return f"partial {_attribute_text(value.func, depth + 1)} {' '.join(given)}"
+    if isinstance(value, functools.cached_property):
+        return f"cached {_attribute_text(value.func, depth + 1)}"
+    if isinstance(value, types.MethodType):
+        return f"method {_attribute_text(value.__func__, depth + 1)}"
+    if isinstance(value, (type, *PLAIN, tuple, frozenset, enum.Enum, type(None))):
+        return constant_text(value)
+    if isinstance(wrapped := _wrapped(value), types.FunctionType):
+        return f"{_name(type(value))} {_attribute_text(wrapped, depth + 1)}"
+    qualified = getattr(value, "__qualname__", "")
+    return f"{_name(type(value))} {qualified if isinstance(qualified, str) else ''}"
+
+
+def _wrapped(value: Any) -> Any:
+    """Return the function that a decorator's object says that it wraps; ``None`` if it says nothing."""
+    try:
+        return vars(value).get("__wrapped__")
+    except TypeError:
+        return getattr(value, "__wrapped__", None) if type(value).__module__ == "functools" else None
+
+
+def _fields_text(fields: Mapping[str, Any]) -> str:
+    """Return the fields of a dataclass, in order, with their defaults and metadata."""
+    return ", ".join(
+        f"{name} {_attribute_text(one.default, 1)} {_attribute_text(one.default_factory, 1)} "
+        f"{constant_text(dict(one.metadata))} {one.init} {one.repr} {one.hash} {one.compare} {one.kw_only}"
+        for name, one in fields.items()
+        if isinstance(one, dataclasses.Field)
+    )

@@ -1,0 +1,209 @@
+"""Says in words what each guard of Dynamo's compares of its object.
+
+A recorded guard has these words in the place of the object. A service describes its own object, and has
+PyTorch make the guard from that one if the words are equal. So nothing of a builder's objects is pickled, and
+a record that does not fit changes nothing in a service.
+
+The rows are the guards of ``torch._dynamo.guards.GuardBuilder`` in torch 2.11 to 2.15. A guard that has
+no row, and an object that has no words, make a frame that is not recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .describe import describe, text_of
+from .digests import digest
+
+Words = Callable[[Any, Any, Any], str]
+"""Takes the guard, its object and the sizes and strides that the compiled code has for the tensor; returns
+what the guard compares. Raises ``TypeError`` for an object that has no words."""
+
+
+def guard_words(guard: Any, value: Any, layout: Any) -> str:
+    """Return what a guard compares of an object. Raises ``TypeError`` for a guard of an unknown kind.
+
+    ``layout``: the sizes and strides of a tensor that the code is compiled for; ``None`` for one of any size.
+    """
+    name = guard.create_fn_name()
+    words = WORDS.get(name)
+    if words is None:
+        raise TypeError(REFUSED.get(name, f"guards of the kind {name} are not known"))
+    return words(guard, value, layout)
+
+
+def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
+    """Return nothing: the guard itself holds all that it compares, as plain values."""
+    return ""
+
+
+def _identity(_guard: Any, value: Any, _layout: Any) -> str:
+    return describe(value)
+
+
+def _type(_guard: Any, value: Any, _layout: Any) -> str:
+    return describe(type(getattr(value, "real_obj", value) if _is_script_object(value) else value))
+
+
+def _is_script_object(value: Any) -> bool:
+    return type(value).__name__ == "FakeScriptObject"
+
+
+def _value(_guard: Any, value: Any, _layout: Any) -> str:
+    return f"{describe(type(value))} {describe(value)}"
+
+
+def _base_value(_guard: Any, value: Any, _layout: Any) -> str:
+    """Return the class of an object, and its value as an object of the plain class below that."""
+    base = next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
+    if base is None:
+        raise TypeError(f"an object of {type(value).__qualname__} has no plain value")
+    return f"{describe(type(value))} {base(value)!r}"
+
+
+def _attribute(guard: Any, value: Any, _layout: Any) -> str:
+    name = argument(guard)
+    return f"{name} {hasattr(value, name)} of {describe(type(value))}"
+
+
+def _keys(guard: Any, value: Any, _layout: Any) -> str:
+    import torch
+
+    if value is torch.utils._pytree.SUPPORTED_NODES:
+        return f"pytree {digest(text_of([*value]))}"
+    if "DICT_VERSION" in (guard.guard_types or ()):
+        return describe(value)
+    return f"{describe(type(value))} {digest(text_of([*dict.keys(value)]))}"
+
+
+def _keys_of_mapping(_guard: Any, value: Any, _layout: Any) -> str:
+    if not isinstance(value, types.MappingProxyType):
+        raise TypeError(f"the keys of {type(value).__qualname__} have no description")
+    return digest(text_of([*value]))
+
+
+def _length(_guard: Any, value: Any, _layout: Any) -> str:
+    return f"{describe(type(value))} of {len(value)}"
+
+
+def _iterator(name: str, _guard: Any, value: Any, _layout: Any) -> str:
+    """Return the state of an iterator, as a function of ``torch._dynamo.utils`` says it."""
+    from torch._dynamo import utils
+
+    return f"{describe(type(value))} {text_of(getattr(utils, name)(value))}"
+
+
+def _is_there(_guard: Any, value: Any, _layout: Any) -> str:
+    return str(value is not None)
+
+
+def _dispatch_keys(_guard: Any, value: Any, _layout: Any) -> str:
+    return str(value.raw_repr())
+
+
+def _copied_when_written(_guard: Any, value: Any, _layout: Any) -> str:
+    import torch._dynamo.guards
+
+    return str(torch._dynamo.guards._try_is_cow_tensor(value))  # torch 2.15
+
+
+def _metadata(_guard: Any, value: Any, _layout: Any) -> str:
+    return f"{describe(type(value))} {text_of(value.__tensor_flatten__()[1])}"
+
+
+def _tensor(_guard: Any, value: Any, layout: Any) -> str:
+    """Return all that PyTorch compares of a tensor, with the sizes that the code is compiled for alone."""
+    import torch
+
+    kept = value.layout if value.layout is not torch.strided else _layout_words(value, layout)
+    keys = torch._C._dispatch_keys(value)
+    return f"{describe(type(value))} {value.dtype} {value.device} {kept} {value.requires_grad} {keys}"
+
+
+def _layout_words(value: Any, layout: Any) -> str:
+    """Return the sizes and the strides of a tensor; ``*`` for one that may be any."""
+    sizes, strides = layout if layout is not None else (value.shape, value.stride())
+    return f"{_known(value.shape, sizes)} {_known(value.stride(), strides)}"
+
+
+def _known(live: Any, compiled: Any) -> str:
+    pairs = zip(live, compiled, strict=True)
+    return ",".join(str(int(here)) if isinstance(there, int) else "*" for here, there in pairs)
+
+
+def _no_saved_tensors_hooks(_guard: Any, _value: Any, _layout: Any) -> str:
+    import torch
+
+    if torch._functorch._aot_autograd.utils.top_saved_tensors_hooks():
+        raise TypeError("the program has hooks of saved tensors")
+    return ""
+
+
+def _default_device(_guard: Any, _value: Any, _layout: Any) -> str:
+    import torch
+
+    return str(torch.utils._device.CURRENT_DEVICE)
+
+
+def _no_functorch(_guard: Any, _value: Any, _layout: Any) -> str:
+    import torch
+
+    if torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters():
+        raise TypeError("the frame runs inside a transform of functorch")
+    return ""
+
+
+WORDS: Mapping[str, Words] = {
+    **dict.fromkeys(
+        # Two names of one object, keys that are or are not in a container, and what a guard reads of the
+        # process and compares with what the record holds of it.
+        (
+            *("DUPLICATE_INPUT", "DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
+            *("NOT_PRESENT_IN_GENERIC_DICT", "EMPTY_NN_MODULE_HOOKS_DICT", "SHAPE_ENV", "GLOBAL_STATE"),
+            *("TORCH_FUNCTION_STATE", "DUAL_LEVEL"),
+            # Part of the state that GLOBAL_STATE compares, and nothing of their own (torch 2.11 to 2.15).
+            *("GRAD_MODE", "DETERMINISTIC_ALGORITHMS", "FSDP_TRAINING_STATE"),
+        ),
+        _nothing,
+    ),
+    **dict.fromkeys(
+        (
+            *("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "BUILTIN_MATCH", "NN_MODULE"),
+            *("CLOSURE_MATCH", "DTENSOR_SPEC_MATCH"),
+        ),
+        _identity,
+    ),
+    **dict.fromkeys(("TYPE_MATCH", "FAKE_SCRIPT_TYPE_MATCH"), _type),
+    **dict.fromkeys(("BOOL_MATCH", "NONE_MATCH", "EQUALS_MATCH", "CONSTANT_MATCH"), _value),
+    "CONSTANT_SUBCLASS_MATCH": _base_value,
+    "HASATTR": _attribute,
+    **dict.fromkeys(("DICT_KEYS_MATCH", "DICT_VERSION"), _keys),
+    "MAPPING_KEYS_CHECK": _keys_of_mapping,
+    "SEQUENCE_LENGTH": _length,
+    "TUPLE_ITERATOR_LEN": functools.partial(_iterator, "tuple_iterator_len"),
+    "RANGE_ITERATOR_MATCH": functools.partial(_iterator, "normalize_range_iter"),
+    "COUNT_ITERATOR_MATCH": functools.partial(_iterator, "normalize_count_iter"),
+    "LIST_REVERSEITERATOR_LEN": functools.partial(_iterator, "list_reverseiterator_len"),
+    **dict.fromkeys(("NOT_NONE_MATCH", "WEAKREF_ALIVE"), _is_there),
+    "DISPATCH_KEY_SET_MATCH": _dispatch_keys,
+    "TENSOR_SUBCLASS_METADATA_MATCH": _metadata,
+    "TENSOR_MATCH": _tensor,
+    "COW_TENSOR_MATCH": _copied_when_written,
+    "AUTOGRAD_SAVED_TENSORS_HOOKS": _no_saved_tensors_hooks,
+    "DEFAULT_DEVICE": _default_device,
+    "FUNCTORCH_STACK_MATCH": _no_functorch,
+}
+"""What each guard compares, by its name."""
+REFUSED = {
+    "OPAQUE_OBJ_GUARD_FN_MATCH": "a function of the program says what is compared",
+    "CURRENT_STREAM_MATCH": "streams of a GPU are not compared",
+}
+"""The guards that make a frame which is not recorded, with the reason."""
+
+
+def argument(guard: Any) -> Any:
+    """Return the one argument that a guard was made with, such as the name of an attribute."""
+    return [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]
