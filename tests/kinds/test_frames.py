@@ -155,45 +155,6 @@ def test_a_class_that_gains_an_attribute_is_another_one(monkeypatch: pytest.Monk
     assert describe.has_name(Holder) and not describe.has_name(Derived)
 
 
-@pytest.mark.parametrize(
-    ("name", "by_name"), [("holder.value", False), ("type(holder).number", True), ("module.SIZE", True)]
-)
-def test_a_guard_that_reads_a_class_or_a_module_is_known(name: str, by_name: bool) -> None:
-    """A pickle holds these by name: a service would compare its own value with itself."""
-    base = types.SimpleNamespace(name=name.rpartition(".")[0], base=None)
-    guard = types.SimpleNamespace(
-        create_fn_name=lambda: "EQUALS_MATCH", originating_source=types.SimpleNamespace(name=name, base=base)
-    )
-    scope = {"holder": Holder(), "module": types.ModuleType("module")}
-    assert guard_pickles.reads_by_name(types.SimpleNamespace(scope=scope), guard) is by_name
-
-
-def reduced(guard: Any) -> Any:
-    """Return how the pickle of a record makes a guard."""
-    guards: Any = importlib.import_module("torch._dynamo.guards")
-    with guard_pickles.recordable_guards():
-        return guards.GuardsStatePickler.reducer_override(None, guard)
-
-
-@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
-def test_a_guard_is_recorded_with_what_it_has_of_its_own_and_without_its_hash() -> None:
-    """The hash is another one in each process: eight bytes for each of thousands of guards, and none can be
-    compressed."""
-    from torch._dynamo.guards import GuardBuilder
-    from torch._dynamo.source import LocalSource
-    from torch._guards import Guard
-
-    guard = Guard(LocalSource("x"), GuardBuilder.TYPE_MATCH)
-    assert isinstance(hash(guard), int) and guard._hash is not None
-    assert reduced(guard) == (Guard, (guard.originating_source, guard.create_fn))
-    guard.guard_types = ["TYPE_MATCH"]
-    made, arguments, state = reduced(guard)
-    again = made(*arguments)
-    for name, value in state[1].items():
-        setattr(again, name, value)
-    assert again.guard_types == ["TYPE_MATCH"] and again._hash is None
-
-
 @pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
 @pytest.mark.parametrize("left_out", [True, False])
 def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out: bool) -> None:

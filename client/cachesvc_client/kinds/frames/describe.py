@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .digests import PLAIN, class_digest, code_digest, digest, function_digest
+from .digests import PLAIN, class_digest, code_digest, digest, function_digest, own_attributes
 from .groups import describe_of_job
 from .stored import TracedFunction
 
@@ -55,7 +55,7 @@ def describe(value: Any) -> str:
     if isinstance(value, contextvars.ContextVar):
         return f"ContextVar {value.name}"  # its value has a guard of its own
     if isinstance(value, enum.Enum):
-        return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
+        return f"{describe(type(value))}.{value.name} {text_of(value.value)} {own_attributes(value)}"
     if type(value) is dict:  # a trace may go through it in its order
         return f"dict of {len(value)} {digest(text_of([*value.items()]))}"
     if type(value) in (list, tuple, set, frozenset):

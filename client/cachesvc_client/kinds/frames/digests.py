@@ -8,6 +8,7 @@ whether torch is as it was released.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -90,7 +91,7 @@ def constant_text(value: Any) -> str:
     if value is None or value is Ellipsis or type(value) in PLAIN:
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, enum.Enum):
-        return f"{_name(type(value))}.{value.name} {constant_text(value.value)}"
+        return f"{_name(type(value))}.{value.name} {constant_text(value.value)} {own_attributes(value)}"
     if isinstance(value, types.FunctionType):
         return f"function {value.__module__}.{value.__qualname__} {code_digest(value.__code__)}"
     if isinstance(value, type):
@@ -102,6 +103,11 @@ def constant_text(value: Any) -> str:
 
 _PLAIN_OF_TORCH = frozenset({"dtype", "device", "layout", "memory_format", "Size"})
 """Names of torch's types whose texts are their values."""
+
+
+def own_attributes(member: enum.Enum) -> str:
+    """Return the attributes that a program gave a member of an enumeration: Dynamo guards none of them."""
+    return constant_text({name: one for name, one in vars(member).items() if not name.startswith("_")})
 
 
 def digest(text: str) -> str:
@@ -137,12 +143,23 @@ def _identities(kind: type) -> Iterator[Any]:
         if name not in _PYTHONS_OWN:
             yield name
             yield _Same(value)
-            inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-            if isinstance(inner, types.FunctionType):
-                yield _Same(inner.__code__)
-                yield _Same(inner.__defaults__)
+            yield from _inner_identities(value)
     if isinstance(kind, abc.ABCMeta):
         yield len(_registered(kind))
+
+
+def _inner_identities(value: Any) -> Iterator[Any]:
+    """Yield what a program may replace within an attribute of a class."""
+    inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    if isinstance(inner, types.FunctionType):
+        yield from map(_Same, (inner.__code__, inner.__defaults__, inner.__kwdefaults__))
+        for cell in inner.__closure__ or ():
+            with contextlib.suppress(ValueError):
+                yield _Same(cell.cell_contents)
+    elif type(value) is dict:  # the fields of a dataclass
+        for one in value.values():
+            yield _Same(one)
+            yield constant_text(dict(getattr(one, "metadata", ())))
 
 
 class _Same:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from .guard_words import guard_words
+from .guard_words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
     *("torch", "sympy", "mpmath", "builtins", "collections", "functools", "operator", "_operator"),
@@ -79,7 +79,8 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
     texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
     described = []
     for guard in guards:
-        value = builder.get(guard) if guard.name else None
+        source = source_of_object(guard)
+        value = builder.get(source) if source is not None else None
         words = guard_words(guard, value, layout_of(state, guard))
         described.append((_bare(guard), texts.setdefault(words, words)))
     return _dumps(DescribedGuards(described, state, manager.shape_code_parts))

@@ -35,6 +35,20 @@ def guard_words(guard: Any, value: Any, layout: Any) -> str:
     return words(guard, value, layout)
 
 
+def source_of_object(guard: Any) -> Any:
+    """Return the source of the object that a guard is about; ``None`` for a guard of the process.
+
+    Up to torch 2.12 a guard that an object has an attribute names the attribute, which may not be there.
+    """
+    source = guard.originating_source
+    if not guard.name:
+        return None
+    if guard.create_fn_name() != "HASATTR" or isinstance(guard.create_fn, functools.partial):
+        return source
+    source = source if hasattr(source, "member") else source.base
+    return source.base
+
+
 def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
     """Return nothing: the guard itself holds all that it compares, as plain values."""
     return ""
@@ -65,7 +79,11 @@ def _base_value(_guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _attribute(guard: Any, value: Any, _layout: Any) -> str:
-    name = argument(guard)
+    create, source = guard.create_fn, guard.originating_source
+    if isinstance(create, functools.partial):
+        name = [*create.args, *create.keywords.values()][0]
+    else:
+        name = source.member if hasattr(source, "member") else source.base.member
     return f"{name} {hasattr(value, name)} of {describe(type(value))}"
 
 
@@ -202,8 +220,3 @@ REFUSED = {
     "CURRENT_STREAM_MATCH": "streams of a GPU are not compared",
 }
 """The guards that make a frame which is not recorded, with the reason."""
-
-
-def argument(guard: Any) -> Any:
-    """Return the one argument that a guard was made with, such as the name of an attribute."""
-    return [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]

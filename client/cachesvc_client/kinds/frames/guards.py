@@ -23,7 +23,7 @@ from . import guard_pickles
 from .arguments import FrameCall
 from .digests import class_digest
 from .guard_pickles import guard_functions, recording_settings, temporary_attribute
-from .guard_words import guard_words
+from .guard_words import guard_words, source_of_object
 from .stored import RecordedFrame
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
@@ -101,10 +101,10 @@ def _check_words(
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
     for guard, words in recorded.guards:
-        value = None
-        if guard.name:
+        value, source = None, source_of_object(guard)
+        if source is not None:
             with _readable(guard.name):
-                value = guard.originating_source.get_value(scope, functions, values)
+                value = source.get_value(scope, functions, values)
         try:
             now = guard_words(guard, value, recorded.layout(guard))
         except Exception as error:  # noqa: BLE001 - an object of another kind

@@ -1,0 +1,129 @@
+"""Test the words of guards: each guard of the installed torch is known, and what is not known is refused."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import functools
+import importlib
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cachesvc_client.kinds.frames import digests, guard_pickles
+from cachesvc_client.kinds.frames.guard_words import REFUSED, WORDS, guard_words
+from tests.releases import TORCH
+
+frames = pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+
+
+@frames
+def test_each_guard_of_this_torch_is_compared_or_refused() -> None:
+    """A guard that a new release adds is refused until it has a row."""
+    builder: Any = importlib.import_module("torch._dynamo.guards").GuardBuilder
+    known = {name for name in vars(builder) if name.isupper()}
+    assert known - WORDS.keys() - REFUSED.keys() == set()
+
+
+def test_a_guard_of_an_unknown_kind_is_refused() -> None:
+    for name, why in ({"NEW_MATCH": "guards of the kind NEW_MATCH are not known"} | REFUSED).items():
+        guard = types.SimpleNamespace(create_fn_name=lambda name=name: name)
+        with pytest.raises(TypeError, match=why):
+            guard_words(guard, 1, None)
+
+
+class Way(enum.Enum):
+    FIRST = 1
+
+
+class Holder:
+    pass
+
+
+@frames
+def test_a_pickle_of_guards_holds_no_object_of_a_program() -> None:
+    with pytest.raises(TypeError, match=r"holds an object of .*Holder"):
+        guard_pickles._dumps({"key": Holder()})
+    with pytest.raises(TypeError, match="which no module has"):
+        guard_pickles._dumps(lambda: 1)
+    assert pickle.loads(guard_pickles._dumps([Way.FIRST, Holder, 1])) == [Way.FIRST, Holder, 1]
+
+
+@frames
+def test_a_guard_is_written_without_its_hash_which_is_another_one_in_each_process() -> None:
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    source: Any = importlib.import_module("torch._dynamo.source")
+    guard = importlib.import_module("torch._guards").Guard(
+        source.LocalSource("x"), guards.GuardBuilder.TYPE_MATCH
+    )
+    assert isinstance(hash(guard), int) and guard._hash is not None
+    again = pickle.loads(guard_pickles._dumps(guard))
+    assert again._hash is None and again.originating_source == guard.originating_source
+
+
+def once(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def run(value: Any) -> Any:
+        return function(value)
+
+    return run
+
+
+def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def run(value: Any) -> Any:
+        return function(function(value))
+
+    return run
+
+
+def method(self: Any) -> Any:
+    return self
+
+
+@dataclasses.dataclass
+class Fields:
+    a: int = dataclasses.field(default=1, metadata={"times": 1})
+    b: int = 2
+
+
+class Made(abc.ABC):  # noqa: B024 - it is only registered with
+    size = 1
+    run = once(method)
+    own = property(lambda _: 1)
+    held = staticmethod(method)
+
+
+def reorder() -> None:
+    Fields.__dataclass_fields__ = {name: Fields.__dataclass_fields__[name] for name in ("b", "a")}
+
+
+def other_metadata() -> None:
+    made = dataclasses.make_dataclass("Fields", [("a", int, dataclasses.field(metadata={"times": 2}))])
+    Fields.__dataclass_fields__["a"] = made.__dataclass_fields__["a"]
+
+
+CHANGES: dict[str, tuple[type, Callable[[], Any]]] = {
+    "a constant": (Made, lambda: setattr(Made, "size", 2)),
+    "its type": (Made, lambda: setattr(Made, "size", True)),
+    "a decorator": (Made, lambda: setattr(Made, "run", twice(method))),
+    "a property": (Made, lambda: setattr(Made, "own", property(lambda _: 2))),
+    "a default value": (Made, lambda: setattr(method, "__defaults__", (2,))),
+    "a new name": (Made, lambda: setattr(Made, "more", 1)),
+    "a registered class": (Made, lambda: Made.register(Holder)),
+    "the order of fields": (Fields, reorder),
+    "the metadata of a field": (Fields, other_metadata),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_is_another_one_after(change: str) -> None:
+    kind, function = CHANGES[change]
+    before = digests.class_digest(kind)
+    assert digests.class_digest(kind) == before
+    function()
+    assert digests.class_digest(kind) != before
