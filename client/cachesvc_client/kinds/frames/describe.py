@@ -23,7 +23,7 @@ _OF_C = (
     types.MemberDescriptorType,
 )
 """Types of functions and descriptors that are written in C."""
-_KEYS = type({}.keys())
+_KEYS: Any = type({0: 0}.keys())
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
 

@@ -142,7 +142,8 @@ def _pickler() -> type[pickle.Pickler]:
             if isinstance(value, enum.Enum):
                 return getattr, (type(value), value.name)
             if isinstance(value, type) and hasattr(value, "_torch_unpickler"):  # torch's own of sympy
-                return value._torch_unpickler, (value._torch_handler_name,)
+                function: Any = value
+                return function._torch_unpickler, (function._torch_handler_name,)
             if isinstance(value, (type, types.FunctionType)):
                 return _reduce_named(value)
             if isinstance(value, torch.Tensor) or _package(type(value)) not in _OF_LIBRARIES:
@@ -155,13 +156,14 @@ def _pickler() -> type[pickle.Pickler]:
     return GuardPickler
 
 
-def _reduce_named(value: Any) -> Any:
+def _reduce_named(value: type | types.FunctionType) -> Any:
     """Return how a pickle finds a class or a function: those of a program only where they are imported."""
-    if _package(value) in _OF_LIBRARIES or value in (DescribedGuards, named):
+    if _package(value) in _OF_LIBRARIES or value is DescribedGuards or value is named:
         return NotImplemented
-    if getattr(sys.modules.get(value.__module__), value.__qualname__, None) is not value:
-        raise TypeError(f"a guard holds {value.__module__}.{value.__qualname__}, which no module has")
-    return named, (value.__module__, value.__qualname__)
+    module, name = str(value.__module__), str(value.__qualname__)
+    if getattr(sys.modules.get(module), name, None) is not value:
+        raise TypeError(f"a guard holds {module}.{name}, which no module has")
+    return named, (module, name)
 
 
 def _package(value: Any) -> str:
