@@ -7,7 +7,6 @@ whether torch is as it was released.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import enum
@@ -144,8 +143,6 @@ def _identities(kind: type) -> Iterator[Any]:
             yield name
             yield _Same(value)
             yield from _inner_identities(value)
-    if isinstance(kind, abc.ABCMeta):
-        yield len(_registered(kind))
 
 
 def _inner_identities(value: Any) -> Iterator[Any]:
@@ -184,16 +181,6 @@ def _lines(kind: type) -> Iterator[str]:
         if name in _PYTHONS_OWN:
             continue
         yield f"{name} {_fields_text(value) if name == '__dataclass_fields__' else _attribute_text(value, 0)}"
-    if isinstance(kind, abc.ABCMeta):
-        yield f"registered {_registered(kind)}"
-
-
-def _registered(kind: abc.ABCMeta) -> list[str]:
-    """Return the names of the classes that were registered for an abstract class."""
-    import _abc  # type: ignore[import-not-found]
-
-    references = _abc._get_dump(kind)[0]
-    return sorted(_name(one) for reference in references if (one := reference()) is not None)
 
 
 def _attribute_text(value: Any, depth: int) -> str:
@@ -238,7 +225,8 @@ def _fields_text(fields: Mapping[str, Any]) -> str:
     """Return the fields of a dataclass, in order, with their defaults and metadata."""
     return ", ".join(
         f"{name} {_attribute_text(one.default, 1)} {_attribute_text(one.default_factory, 1)} "
-        f"{constant_text(dict(one.metadata))} {one.init} {one.repr} {one.hash} {one.compare} {one.kw_only}"
+        f"{constant_text(dict(one.metadata))} {one.init} {one.repr} {one.hash} {one.compare} "
+        f"{one.kw_only is True}"
         for name, one in fields.items()
         if isinstance(one, dataclasses.Field)
     )

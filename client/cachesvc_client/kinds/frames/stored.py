@@ -50,11 +50,14 @@ class Reads(NamedTuple):
         names: ``module:name`` of functions and classes -> what the name resolves to, in words.
         environment: Variables of the environment -> the digests of their values.
         answers: Calls -> their answers, as text.
+        instances: Pairs of classes, as ``module:name`` -> whether the first is a subclass of the second,
+            which decides that by itself.
     """
 
     names: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
     answers: Mapping[Read, str] = {}
+    instances: Mapping[tuple[str, str], bool] = {}
 
 
 class Skip(NamedTuple):

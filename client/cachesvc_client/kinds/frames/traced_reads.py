@@ -40,6 +40,8 @@ _PURE_MODULES = frozenset({
     *("_heapq", "struct", "_struct", "collections", "_collections", "traceback", "types"),
 })  # fmt: skip
 """Modules whose functions answer by their arguments alone."""
+_IMPURE_METHODS = ("__hash__", "__sizeof__", "__repr__", "__reduce__", "__reduce_ex__")
+"""Methods of builtin classes whose answer is another one in each process."""
 _NUMBERS = (int, float, bool, complex)
 _GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "hash", "intern")
 """How the names of functions begin that a service may call to compare their answer."""
@@ -57,6 +59,7 @@ class TracedReads:
         names: ``module:name`` -> what the name resolves to, in words.
         environment: Variables of the environment -> the digests of their values.
         answers: Calls -> their answers, as text.
+        instances: Pairs of classes -> whether the first is a subclass of the second.
         refused: Why the frame cannot be recorded; empty if it can.
     """
 
@@ -65,11 +68,12 @@ class TracedReads:
         self.names: dict[str, str] = {}
         self.environment: dict[str, str] = {}
         self.answers: dict[Read, str] = {}
+        self.instances: dict[tuple[str, str], bool] = {}
         self.refused = ""
 
     def recorded(self) -> Reads:
         """Return what a record holds of the reads."""
-        return Reads(self.names, self.environment, self.answers)
+        return Reads(self.names, self.environment, self.answers, self.instances)
 
     def refuse(self, why: str) -> None:
         """Note why the frame cannot be recorded, the first reason alone."""
@@ -116,6 +120,25 @@ class TracedReads:
             self.answers[read] = _answer(value)
         except (AttributeError, LookupError, TypeError):
             self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
+
+    def note_instance(self, variable: Any, classes: Any, *, of_class: bool) -> None:
+        """Record whether an object is of a class that decides that by itself, such as an abstract one.
+
+        ``variable`` and ``classes`` are Dynamo's variables; ``of_class``: the first is a class itself.
+        """
+        try:
+            kind = _constant(variable) if of_class else variable.python_type()
+            asked = _constant(classes)
+        except Exception:  # noqa: BLE001 - a variable of Dynamo's without a type
+            kind = asked = _UNKNOWN
+        if asked is _UNKNOWN or not isinstance(kind, type):
+            return  # Dynamo made no constant of the answer
+        for one in asked if isinstance(asked, tuple) else (asked,):
+            if _decides_by_itself(one):
+                try:
+                    self.instances[_place(kind), _place(one)] = issubclass(kind, one)
+                except TypeError as error:
+                    self.refuse(f"whether an object is a {one.__qualname__} cannot be compared: {error}")
 
 
 class ReadsHooks:
@@ -165,28 +188,30 @@ class ReadsHooks:
         answer = call()
         if self._now:
             function = call.args[0].fn
-            self._note_builtin(function, call.args[2], call.args[3], answer)
+            self._note_builtin(call.args[1], function, call.args[2], call.args[3], answer)
         return answer
 
-    def _note_builtin(self, function: Any, arguments: Any, named_arguments: Any, answer: Any) -> None:
+    def _note_builtin(
+        self, translator: Any, function: Any, arguments: Any, named_arguments: Any, answer: Any
+    ) -> None:
         value, reads = _constant(answer), self._now[-1]
         if isinstance(value, str) and _ADDRESS in value:
             reads.refuse("the address of an object becomes a constant")
-        module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
-        if module in _PURE_MODULES or (module == "builtins" and name in _PURE) or isinstance(function, type):
+        if function in (isinstance, issubclass) and len(arguments) == 2:
+            reads.note_instance(*arguments, of_class=function is issubclass)
+        if _is_pure(function):
             return
         if function is hash and all(type(_constant(one)) in _NUMBERS for one in arguments):
             return
-        reads.note_answer(function, arguments, named_arguments, answer)
+        # The interpreter's own modules and torch tell objects apart by these numbers, and do nothing else.
+        if function is not id or not _is_of_library(translator.f_globals):
+            reads.note_answer(function, arguments, named_arguments, answer)
 
     def _polyfill(self, call: imports.Call) -> Any:
         answer = call()
         if self._now:
             function = call.args[0].fn
-            package = str(getattr(function, "__module__", "")).partition(".")[0]
-            pure = package in _PURE_MODULES or package in ("torch", "optree")
-            pure = pure or (package == "builtins" and function.__name__ in _PURE)
-            if not pure and function is not os.fspath:
+            if not _is_pure(function):
                 self._now[-1].note_answer(function, call.args[2], call.args[3], answer)
         return answer
 
@@ -206,7 +231,7 @@ class ReadsHooks:
         return call()
 
     def _constant_method(self, call: imports.Call) -> Any:
-        if self._now and call.args[2] in ("__hash__", "__sizeof__"):
+        if self._now and call.args[2] in _IMPURE_METHODS and call.args[2] != "__repr__":
             self._now[-1].refuse(f"it calls {call.args[2]} of a constant")
         return call()
 
@@ -223,11 +248,38 @@ def changed_read(reads: Reads) -> str:
             now = f"{type(error).__name__}"
         if now != recorded:
             return f"{read.module}.{read.name}() is {now}, and was {recorded}"
+    for pair, is_one in reads.instances.items():
+        kind, asked = (_at(place) for place in pair)
+        if not isinstance(kind, type) or not isinstance(asked, type) or issubclass(kind, asked) != is_one:
+            return f"{pair[0]} is another subclass of {pair[1]}"
     for place, recorded in reads.names.items():
         module, _, name = place.partition(":")
         if _words(vars(sys.modules[module]).get(name) if module in sys.modules else None) != recorded:
             return f"{module}.{name} is another one"
     return ""
+
+
+def _decides_by_itself(kind: Any) -> bool:
+    """Return whether a class, and not its bases alone, says what is an instance of it."""
+    return type(kind) is not type and type(kind).__instancecheck__ is not type.__instancecheck__
+
+
+def _place(kind: type) -> str:
+    """Return ``module:name`` of a class. Raises ``TypeError`` for one that no module has."""
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    if _at(place) is kind:
+        return place
+    for name, value in vars(types).items():  # the interpreter's own, such as that of generators
+        if value is kind:
+            return f"types:{name}"
+    raise TypeError(f"no module has the class {kind.__module__}.{kind.__qualname__}")
+
+
+def _at(place: str) -> Any:
+    try:
+        return named(*place.split(":", 1))
+    except LookupError:
+        return None
 
 
 def _resolved(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -261,8 +313,30 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _is_pure(function: Any) -> bool:
+    """Return whether the answer of a function in C, or of one for which Dynamo has a substitute, follows from
+    its arguments."""
+    if isinstance(function, type) or function is os.fspath:
+        return True
+    name = getattr(function, "__name__", "")
+    if (kind := getattr(function, "__objclass__", None)) is not None:
+        return kind.__module__ in ("builtins", "collections") and name not in _IMPURE_METHODS
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    if package == "builtins":
+        return name in _PURE
+    return package in _PURE_MODULES or package in ("torch", "optree")
+
+
 def _is_of_torch(scope: Mapping[str, Any]) -> bool:
-    return str(scope.get("__name__", "")).partition(".")[0] == "torch"
+    return _package(scope) == "torch"
+
+
+def _is_of_library(scope: Mapping[str, Any]) -> bool:
+    return _package(scope) in ("torch", *sys.stdlib_module_names)
+
+
+def _package(scope: Mapping[str, Any]) -> str:
+    return str(scope.get("__name__", "")).partition(".")[0]
 
 
 def _folded_functions() -> Mapping[Any, Any]:
