@@ -261,7 +261,8 @@ def changed_read(reads: Reads) -> str:
 
 def _decides_by_itself(kind: Any) -> bool:
     """Return whether a class, and not its bases alone, says what is an instance of it."""
-    return type(kind) is not type and type(kind).__instancecheck__ is not type.__instancecheck__
+    check: Any = type(kind).__instancecheck__
+    return check is not type.__instancecheck__
 
 
 def _place(kind: type) -> str:
