@@ -12,6 +12,7 @@ import os
 import sys
 import weakref
 
+import frames_model as helper
 import torch
 from torch import nn
 
@@ -465,6 +466,37 @@ def absent_key():
 @change
 def change_absent_key():
     TABLE["more"] = 2
+
+
+def count_of_table(key):
+    try:
+        return TABLE[key]
+    except KeyError:
+        return 1
+
+
+@program
+def absent_key_that_raises():
+    return compiled(lambda x: times(x, count_of_table("raised")))
+
+
+@change
+def change_absent_key_that_raises():
+    TABLE["raised"] = 2
+
+
+def count_of_module(module, name):
+    return getattr(module, name) if hasattr(module, name) else 1
+
+
+@program
+def absent_attribute_of_a_module():
+    return compiled(lambda x: times(x, count_of_module(helper, "count")))
+
+
+@change
+def change_absent_attribute_of_a_module():
+    helper.count = 2
 
 
 class Table(collections.UserDict):

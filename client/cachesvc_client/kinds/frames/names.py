@@ -51,6 +51,37 @@ CONSTANT = Hook(
 CONSTANT_METHOD = Hook(
     "torch._dynamo.variables.constant", "ConstantVariable.call_method", _READS, _NO_FRAMES, role="speed"
 )
+ABSENT_KEY = Hook(
+    "torch._dynamo.variables.dicts",
+    "ConstDictVariable.getitem_const_raise_exception_if_absent",
+    "guards that a dictionary lacks a key (`warm` only)",
+    _NO_FRAMES,
+    role="speed",
+)
+HAS_ATTRIBUTE = Hook(
+    "torch._dynamo.variables.misc",
+    "PythonModuleVariable.call_obj_hasattr",
+    _READS,
+    _NO_FRAMES,
+    until="2.15",
+    role="speed",
+)
+ATTRIBUTE = Hook(
+    "torch._dynamo.variables.misc",
+    "PythonModuleVariable.var_getattr",
+    _READS,
+    _NO_FRAMES,
+    until="2.15",
+    role="speed",
+)
+ATTRIBUTE_BY_SLOT = Hook(
+    "torch._dynamo.variables.misc",
+    "PythonModuleVariable.tp_getattro_impl",
+    _READS,
+    _NO_FRAMES,
+    "2.15",
+    role="speed",
+)
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
@@ -117,5 +148,6 @@ SOURCES = Hook(
 )
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
+    *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT),
     *(GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
 )

@@ -23,7 +23,18 @@ from ...hooks.table import Hook
 from .describe import describe
 from .digests import PLAIN
 from .guard_pickles import named
-from .names import BUILTIN, CONSTANT, CONSTANT_METHOD, FOLDED, INLINE, POLYFILL
+from .names import (
+    ABSENT_KEY,
+    ATTRIBUTE,
+    ATTRIBUTE_BY_SLOT,
+    BUILTIN,
+    CONSTANT,
+    CONSTANT_METHOD,
+    FOLDED,
+    HAS_ATTRIBUTE,
+    INLINE,
+    POLYFILL,
+)
 from .stored import Read, Reads
 
 _PURE = frozenset({
@@ -49,6 +60,9 @@ _ENVIRONMENT = frozenset({"getenv", "__getitem__", "encodekey", "encode", "decod
 """Functions of the module ``os`` by which a program reads one variable of the environment."""
 _PURE_OF_OS = frozenset({"fspath", "_fspath", "fsencode", "fsdecode"})
 _ADDRESS = " at 0x"
+_NOTHING = "nothing"
+"""The words for a name that a module does not have."""
+_UNKNOWN = object()
 
 
 class TracedReads:
@@ -158,6 +172,10 @@ class ReadsHooks:
             (FOLDED, self._folded),
             (CONSTANT, self._constant_result),
             (CONSTANT_METHOD, self._constant_method),
+            (ABSENT_KEY, self._absent_key),
+            (HAS_ATTRIBUTE, self._attribute),
+            (ATTRIBUTE, self._attribute),
+            (ATTRIBUTE_BY_SLOT, self._attribute),
         ):
             hook.install(body, on_missing=self._note_missing)
 
@@ -175,7 +193,10 @@ class ReadsHooks:
         self._now.pop()
 
     def _note_missing(self, hook: Hook) -> None:
-        self.missing = hook.name
+        import torch
+
+        if hook.expected_in(torch.__version__):
+            self.missing = hook.name
 
     def _inline(self, call: imports.Call) -> Any:
         if self._now:
@@ -235,6 +256,23 @@ class ReadsHooks:
             self._now[-1].refuse(f"it calls {call.args[2]} of a constant")
         return call()
 
+    def _absent_key(self, call: imports.Call) -> Any:
+        """Have Dynamo guard that a dictionary lacks a key, where a ``KeyError`` is its answer."""
+        try:
+            return call()
+        except Exception:
+            if self._now:
+                variable, translator, key = call.args
+                variable.install_dict_contains_guard(translator, [key])
+            raise
+
+    def _attribute(self, call: imports.Call) -> Any:
+        if self._now:
+            module, name = call.args[0].value, call.args[2]
+            if not hasattr(module, name):
+                self._now[-1].names[f"{module.__name__}:{name}"] = _NOTHING
+        return call()
+
 
 def changed_read(reads: Reads) -> str:
     """Return in words the first read of a record that is another one here; else an empty text."""
@@ -254,7 +292,7 @@ def changed_read(reads: Reads) -> str:
             return f"{pair[0]} is another subclass of {pair[1]}"
     for place, recorded in reads.names.items():
         module, _, name = place.partition(":")
-        if _words(vars(sys.modules[module]).get(name) if module in sys.modules else None) != recorded:
+        if _words_at(sys.modules.get(module), name) != recorded:
             return f"{module}.{name} is another one"
     return ""
 
@@ -295,6 +333,12 @@ def _resolved(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[
                     yield f"{value.__name__}:{other}", words
         elif vars(sys.modules.get(module, types)).get(name) is value and (words := _words(value)):
             yield f"{module}:{name}", words
+
+
+def _words_at(module: Any, name: str) -> str:
+    """Return what a module has under a name, as `_words` does."""
+    value = getattr(module, name, _UNKNOWN)
+    return _NOTHING if value is _UNKNOWN else _words(value)
 
 
 def _words(value: Any) -> str:
@@ -345,9 +389,6 @@ def _folded_functions() -> Mapping[Any, Any]:
 
     functions: Mapping[Any, Any] = variables.constant_fold_functions
     return functions
-
-
-_UNKNOWN = object()
 
 
 def _constant(variable: Any) -> Any:
