@@ -75,11 +75,13 @@ class SideTrial(Generic[T]):
         original = self._hook.original
         if not self._first.acquire(blocking=False):  # another thread makes the first call
             return original(*args, **options)
+        call, suspects = self._keep(args)
         try:
-            call, suspects = self._keep(args)
             output = original(*args, **options)
-        except BaseException:
-            self._first.release()  # a call that raises has no first output
+        except BaseException:  # a call that raises has no first output
+            if call is not None:
+                call.release()
+            self._first.release()
             raise
         self._hook.remove()
         graph, self._graph = self._graph, None
