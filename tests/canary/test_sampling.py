@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cachesvc_client.canary.sampling import draw, draw_of_job, is_sampled
+from cachesvc_client.canary.sampling import draw_of_job, is_sampled
 from cachesvc_client.config import Config
 from cachesvc_client.environment.variables import CanarySetting, obsolete_line, parse_canary
 from cachesvc_client.ranks import job as jobs
@@ -21,6 +21,12 @@ from cachesvc_client.wire.errors import InvalidRequest
 
 def bytes_of(number):
     return lambda count: number.to_bytes(count, "big")
+
+
+def sessions_of(setting):
+    """Return one session with a restored revision."""
+    result = SimpleNamespace(installed=["revision"])
+    return [SimpleNamespace(config=SimpleNamespace(canary=setting), result=result)]
 
 
 @pytest.mark.parametrize(
@@ -72,18 +78,20 @@ def test_a_wrong_argument_of_attach_is_refused():
 
 def test_a_draw_decides():
     setting = CanarySetting(100, beside=True)
-    drawn = [draw(bytes_of(number)) for number in range(1000)]
-    assert sum(is_sampled(setting, one) for one in drawn) == 10
+    assert sum(is_sampled(setting, drawn) for drawn in range(1000)) == 10
     assert not is_sampled(CanarySetting(), 0) and is_sampled(CanarySetting(1), 12345)
-    assert 50 < sum(is_sampled(CanarySetting(10, True), draw()) for _ in range(1000)) < 200
+
+
+def test_starts_draw_different_numbers():
+    setting = CanarySetting(10, beside=True)
+    starts = [CanaryWatch(None, sessions_of(setting), print) for _ in range(1000)]
+    assert 50 < sum(bool(list(start._under_canary())) for start in starts) < 200
 
 
 def watch_of(setting, *numbers):
-    """Return a canary of one session with a restored revision, whose draws are ``numbers``, in order."""
+    """Return a canary whose draws are ``numbers``, in order."""
     left = list(numbers)
-    result = SimpleNamespace(installed=["revision"])
-    session = SimpleNamespace(config=SimpleNamespace(canary=setting), result=result)
-    return CanaryWatch(None, [session], print, lambda count: bytes_of(left.pop(0))(count))
+    return CanaryWatch(None, sessions_of(setting), print, lambda count: bytes_of(left.pop(0))(count))
 
 
 def test_a_start_draws_once():

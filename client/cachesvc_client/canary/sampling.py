@@ -1,12 +1,8 @@
-"""Decides whether a start is one of the sample whose restored code a canary compares.
-
-The module imports little, since every process that attaches draws.
-"""
+"""Decides whether a start is one of the sample whose restored code a canary compares."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..environment.variables import CanarySetting
@@ -14,13 +10,8 @@ from ..environment.variables import CanarySetting
 if TYPE_CHECKING:
     from ..ranks.job import Job
 
-_BYTES = 8
-"""Bytes of a draw, so that a sample of 1 of a billion starts is fair too."""
-
-
-def draw(random: Callable[[int], bytes] = os.urandom) -> int:
-    """Return the draw of a start. Processes that it forks take it over."""
-    return int.from_bytes(random(_BYTES), "big")
+_DIGITS = 16
+"""Hexadecimal digits of a digest that are a draw, so that a sample of 1 of a billion starts is fair too."""
 
 
 def draw_of_job(job: Job) -> int:
@@ -33,7 +24,7 @@ def draw_of_job(job: Job) -> int:
     from ..wire.digest import Digest
 
     text = f"canary {job.key} {process_id(os.getppid())}"
-    return int(Digest.of(text.encode()).hex[: 2 * _BYTES], 16)
+    return int(Digest.of(text.encode()).hex[:_DIGITS], 16)
 
 
 def is_sampled(setting: CanarySetting, drawn: int) -> bool:

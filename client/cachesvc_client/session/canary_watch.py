@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cachesvc")
 
+_DRAW_BYTES = 8
 _MOST_LINES = 8
 """How many different lines of the canary a report holds, at most."""
 
@@ -44,7 +45,7 @@ class CanaryWatch:
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """``sessions``: the list of the sessions, which grows. ``found`` is called after wrong numbers were
-        found beside the service. ``random``: see `canary.sampling.draw`."""
+        found beside the service. ``random`` returns a number of random bytes."""
         self._process, self._sessions, self._found = process, sessions, found
         self.verdicts = 0
         self._lines: dict[str, None] = {}
@@ -60,10 +61,8 @@ class CanaryWatch:
 
     def draw(self) -> None:
         """Draw, once: before a fork, so that the children take part alike."""
-        from ..canary.sampling import draw
-
         if self._drawn is None:
-            self._drawn = draw(self._random)
+            self._drawn = int.from_bytes(self._random(_DRAW_BYTES), "big")
 
     def watch_graph(self, graph: Any, may_come: bool) -> Callable[[Any], Any] | None:
         """Return what the canary puts around a compiled graph; ``None`` where it watches nothing.
