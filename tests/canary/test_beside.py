@@ -22,6 +22,9 @@ from torch.fx import symbolic_trace
 from cachesvc_client.canary import comparisons, side_run
 from cachesvc_client.canary.beside import SideTrial
 from cachesvc_client.canary.comparisons import Comparisons
+from cachesvc_client.kinds.frames.eager import EagerGraph
+from cachesvc_client.kinds.frames.giver import _watched
+from cachesvc_client.kinds.kind import Comparison
 
 
 class Recorder:
@@ -167,7 +170,7 @@ def test_writes_that_nobody_counts_are_not_judged():
 
     recorder = Recorder()
     recorder.watch(graph, function)(torch.ones(2))
-    assert recorder.verdict() == (0, ["what it writes into 1 inputs was not kept"])
+    assert recorder.verdict() == (0, ["it writes into an input, and the function was not seen to do so"])
 
 
 def test_writes_into_memory_that_inputs_share_are_not_judged():
@@ -445,6 +448,35 @@ def test_what_cannot_be_hooked_stays_as_it_is(function):
     code = getattr(function, "__code__", None)
     assert trial.watch(function) is function and not trial.watches
     assert getattr(function, "__code__", None) is code and "what was compiled is no" in recorder.skipped[0]
+
+
+def test_a_graph_that_leaves_autocast_on_changes_no_later_comparison():
+    def leaves_autocast_on(x):
+        torch.amp.autocast_mode._enter_autocast("cpu", torch.bfloat16, True, False)
+        return (torch.ops.aten.mm(x, x[:, :1]),)
+
+    def multiply(x):
+        return (x @ x,)
+
+    recorder, x = Recorder(), torch.randn(64, 64)
+    recorder.watch(leaves_autocast_on, multiply, trace=False)(x)
+    recorder.watch(multiply, multiply)(x)
+    recorder.watch(multiply, lambda x: (x @ x + 1,))(x)
+    recorder.comparisons.finish(10)
+    assert len(recorder.wrong) == 2, recorder.wrong
+    assert "differs from eager by nan" in recorder.wrong[0] and "eager by 1 " in recorder.wrong[1]
+
+
+@pytest.mark.parametrize("eager", [EagerGraph(refused="it holds tensors"), EagerGraph(b"damaged")])
+def test_a_recorded_graph_is_used_where_the_comparison_is_not_required(eager):
+    def fail(*_):
+        raise ValueError("planted")
+
+    skipped, function = [], closure(double)
+    assert _watched(Comparison(fail, False, skipped.append), eager, function) is function
+    assert skipped == [eager.refused or "ValueError: planted"]
+    with pytest.raises(Exception, match=r".+"):
+        _watched(Comparison(fail, True, skipped.append), eager, function)
 
 
 def test_a_forked_child_has_no_comparisons_of_its_parent():

@@ -20,7 +20,8 @@ from .operators import NotComparable, storage_of, tensors_in
 
 _MARKED = 64
 """Values of a tensor that a mark holds, at most."""
-_DEVICES = frozenset({"cpu", "cuda"})
+DEVICES = frozenset({"cpu", "cuda"})
+"""The types of devices whose tensors are compared."""
 
 
 class CallModes(NamedTuple):
@@ -42,10 +43,8 @@ class _Mark(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        if self.tensor._version != self.version:
-            return False
-        now = _values(self.tensor.detach())
-        return bool(((now == self.values) | (now.isnan() & self.values.isnan())).all())
+        unchanged = self.tensor._version == self.version
+        return unchanged and torch.equal(self.values, _values(self.tensor.detach()))
 
 
 class KeptCall:
@@ -139,7 +138,7 @@ def _plain(item: Any) -> Any:
     if isinstance(item, torch.Tensor):
         if type(item) not in (torch.Tensor, torch.nn.Parameter):
             raise NotComparable(f"a tensor is of the subclass {type(item).__name__}")
-        if item.device.type not in _DEVICES or item.layout is not torch.strided or item.is_quantized:
+        if item.device.type not in DEVICES or item.layout is not torch.strided or item.is_quantized:
             raise NotComparable(f"a tensor is on {item.device.type}, {item.layout}")
     elif not isinstance(item, (int, float, complex, bool, type(None), str)):
         raise NotComparable(f"an input is of the type {type(item).__name__}")
@@ -158,13 +157,13 @@ def _modes(tensors: Any) -> CallModes:
 
 
 def _values(tensor: Any) -> Any:
-    """Return some of a tensor's values, from its whole memory."""
+    """Return some of a tensor's values as bytes, from its whole memory."""
     if not tensor.numel():
-        return tensor.clone()
+        return torch.empty(0)
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     step = max(1, span // _MARKED)
     places = min(_MARKED, (span - 1) // step + 1)
-    return tensor.as_strided((places,), (step,), tensor.storage_offset()).clone()
+    return tensor.as_strided((places,), (step,), tensor.storage_offset()).clone().view(torch.uint8)
 
 
 def _is_cuda(item: Any) -> bool:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from .kept import CallModes, KeptCall
+from .kept import DEVICES, CallModes, KeptCall
 from .operators import NotComparable, OperatorMode, storage_of, tensors_in
 from .tolerance import Compared
 
@@ -44,8 +45,8 @@ def compare_kept(
         mode = _SideMode(graph, call, check, gate)
         with mode:
             reference = tensors_in(graph(*call.args))
-        if missing := mode.written - call.after.keys():
-            raise NotComparable(f"what it writes into {len(missing)} inputs was not kept")
+        if mode.written - call.after.keys():
+            raise NotComparable("it writes into an input, and the function was not seen to do so")
         with gate:
             check()
             own = [*call.outputs, *call.after.values()]
@@ -67,6 +68,8 @@ class _SideMode(OperatorMode):
         self._call, self._check, self._gate = call, check, gate
         self._of_graph = {storage_of(tensor) for tensor in _tensors_of(graph)}
         self._held = 0
+        self._storages: Counter[int] = Counter()
+        """For each memory of intermediate results, how many tensors have it."""
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._check()
@@ -88,13 +91,16 @@ class _SideMode(OperatorMode):
         self.written |= places
 
     def made(self, tensor: Any) -> None:
-        if not self.arguments_of(tensor):
-            size = tensor.nbytes
-            self._held += size
-            weakref.finalize(tensor, self._free, size)
+        storage, size = storage_of(tensor), tensor.untyped_storage().nbytes()
+        if self.arguments_of(tensor) or storage in self._of_graph:
+            return
+        self._held += size if not self._storages[storage] else 0
+        self._storages[storage] += 1
+        weakref.finalize(tensor, self._free, storage, size).atexit = False
 
-    def _free(self, size: int) -> None:
-        self._held -= size
+    def _free(self, storage: int, size: int) -> None:
+        self._storages[storage] -= 1
+        self._held -= size if not self._storages[storage] else 0
 
 
 def _tensors_of(graph: Any) -> Iterator[Any]:
@@ -120,14 +126,11 @@ def _modes(modes: CallModes) -> Iterator[None]:
         # No context of autocast: its end empties the cache of casts, which all threads have in common.
         torch.autocast_increment_nesting()
         torch.set_autocast_cache_enabled(False)
+        for device in DEVICES:  # an earlier graph may have left it as it wanted
+            torch.set_autocast_enabled(device, device in modes.autocast)
         for device, dtype in modes.autocast.items():
-            torch.set_autocast_enabled(device, True)
             torch.set_autocast_dtype(device, dtype)
-        try:
-            yield
-        finally:
-            for device in modes.autocast:
-                torch.set_autocast_enabled(device, False)
+        yield
 
 
 @contextlib.contextmanager

@@ -82,9 +82,15 @@ class CanaryWatch:
         """Return what the canary does with the compiled graphs of a restored file; ``None`` where it watches
         no revision that has the file.
 
-        An error reaches the kind, which does not use the file then.
+        Where each start is compared, an error reaches the kind, which does not use the file then.
         """
-        return self._canary().around_recorded(kind, path) if any(self._under_canary()) else None
+        try:
+            return self._canary().around_recorded(kind, path) if any(self._under_canary()) else None
+        except Exception as error:
+            if not self._is_beside():
+                raise
+            self._skip(f"{type(error).__name__}: {error}")
+            return None
 
     def _canary(self) -> Canary:
         from ..canary.withdraw import Canary

@@ -175,13 +175,17 @@ class _File:
 
 
 def _watched(comparison: Comparison, eager: EagerGraph, compiled: Any) -> Any:
-    """Return a compiled graph with its first output compared. Raise what `function_of` raises, where the
-    comparison is required."""
-    if eager.refused:
-        comparison.skipped(eager.refused)
-        return compiled
-    graph = function_of(eager) if comparison.required else deferred_function_of(eager)
-    return comparison.watch(graph, compiled)
+    """Return a compiled graph with its first output compared. Raise only where the comparison is required."""
+    if comparison.required:
+        return comparison.watch(function_of(eager), compiled)
+    reason = eager.refused
+    if not reason:
+        try:
+            return comparison.watch(deferred_function_of(eager), compiled)
+        except Exception as error:  # noqa: BLE001 - a canary that fails is no reason to trace
+            reason = f"{type(error).__name__}: {error}"
+    comparison.skipped(reason)
+    return compiled
 
 
 class _Match(NamedTuple):
