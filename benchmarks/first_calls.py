@@ -76,13 +76,14 @@ def measure(options: argparse.Namespace, folder: Path, packages: str) -> None:
         jobs = options.jobs or max(1, (os.cpu_count() or 1) // 4)
         with ThreadPoolExecutor(jobs) as pool:
             built = [(model, side) for model in models for side in sides if side.name != CANARY]
-            list(pool.map(lambda pair: _warm(*pair, folder), built))
+            warmed = [pair for pair in pool.map(lambda pair: _warm(*pair, folder), built) if pair]
         runs: dict[tuple[str, str], list[Answer]] = {}
         for number in range(options.rounds):
             for model in models:
                 for side in sides[::-1] if number % 2 else sides:
-                    answer = _run(model, side, folder, number, options.step)
-                    runs.setdefault((model, side.name), []).append(answer)
+                    if (model, side.root) in warmed:
+                        answer = _run(model, side, folder, number, options.step)
+                        runs.setdefault((model, side.name), []).append(answer)
     result = {
         "date": now(),
         "commits": {side.name: _commit(side.root) for side in sides},
@@ -139,8 +140,9 @@ def _command(model: str) -> list[str]:
     return [model, "--device", DEVICES.get(model, "cpu"), "--no-audit"]
 
 
-def _warm(model: str, side: Side, folder: Path) -> None:
-    """Publish an entry with frames. Raise ``Failed`` where they were not recorded."""
+def _warm(model: str, side: Side, folder: Path) -> tuple[str, Path] | None:
+    """Publish an entry with frames; return the model and the checkout. Where that fails, say why and return
+    ``None``: the other side is measured all the same."""
     work = _work(folder, model)
     spec = folder / f"{side.name}-{model}.toml"
     lines = [f'name = "{_name(model)}"', "[[target]]", f'id = "{model}"', "runs = 1", 'tracing = "never"']
@@ -150,7 +152,12 @@ def _warm(model: str, side: Side, folder: Path) -> None:
     lines += [f'env.{name} = "{value}"' for name, value in side.variables.items()]
     spec.write_text("\n".join(lines) + "\n")
     print(f"{model}, {side.name}: cachesvc warm", flush=True)
-    warm(spec, side.registry, **side.builder)
+    try:
+        warm(spec, side.registry, **side.builder)
+    except Failed as error:
+        print(f"{model}, {side.name}: left out: {error}", flush=True)
+        return None
+    return model, side.root
 
 
 def _work(folder: Path, model: str) -> Path:
@@ -222,6 +229,6 @@ def table(result: Answer) -> Iterator[str]:
             steps = ", ".join(f"{step} {1000 * spent:.1f}" for step, spent in one["steps"].items() if spent)
             yield f"    ms of the steps: {steps}"
         for name, one in sides.items():
-            if name != THIS:
+            if name != THIS and THIS in sides:
                 ratio = one["first"] / sides[THIS]["first"]
                 yield f"{model}: first call of {name} / this: {ratio:.3f}"
