@@ -3,8 +3,8 @@
 Each entry is warmed here with recorded frames; each run is a fresh process on a fresh host, without a
 compiler on its PATH, that restores it, waits for the restore and calls the model once. What is compared takes
 turns, and odd rounds begin with the last. *Comparing* is what cachesvc does to know that a recorded frame
-fits: settings, code, operators, and PyTorch's guards read, made and checked. Loading what was compiled, and
-reading the file, are no part of it. `benchmarks/steps.py` names the functions.
+fits: settings, code, operators, and PyTorch's guards read, made and checked. Loading what was compiled,
+reading the file and imports are no part of it. `benchmarks/steps.py` names the functions.
 
 Run by ``python benchmarks/guards.py --first-calls``.
 """
@@ -189,7 +189,14 @@ def summary(answers: Sequence[Answer]) -> Answer:
     steps = {step: _median([one["steps"]["seconds"].get(step, 0.0) for one in answers]) for step in FUNCTIONS}
     firsts = [one["seconds"]["first"] for one in answers]
     taken = [{what: _sum(one, names) for what, names in _PARTS.items()} for one in answers]
-    result: Answer = {"first": _median(firsts), "firsts": firsts, "steps": steps}
+    cpu = [one["steps"]["cpu"] for one in answers]
+    result: Answer = {
+        "first": _median(firsts),
+        "firsts": firsts,
+        "cpu": _median(cpu),
+        "cpus": cpu,
+        "steps": steps,
+    }
     for what in _PARTS:
         result[what] = _median([one[what] for one in taken])
         shares = (one[what] / first for one, first in zip(taken, firsts, strict=True))
@@ -200,7 +207,13 @@ def summary(answers: Sequence[Answer]) -> Answer:
     return result
 
 
-_PARTS = {"comparing": COMPARING, "keys": KEYS, "both": (*COMPARING, *KEYS)}
+_OWN = tuple(step for step in (*COMPARING, *KEYS) if step != "guards made")
+_PARTS = {
+    "comparing": COMPARING,
+    "keys": KEYS,
+    "both": (*COMPARING, *KEYS),
+    "both, without PyTorch's making of guards": _OWN,
+}
 """What is summed up, and its steps."""
 
 
@@ -220,7 +233,7 @@ def table(result: Answer) -> Iterator[str]:
             low, high = min(one["firsts"]), max(one["firsts"])
             yield (
                 f"{model}, {name} ({result['commits'][name]}): first call {one['first']:.3f} s ({low:.3f} to "
-                f"{high:.3f}), second {1000 * one['second']:.1f} ms"
+                f"{high:.3f}), its thread's CPU {one['cpu']:.3f} s, second call {1000 * one['second']:.1f} ms"
             )
             parts = ", ".join(
                 f"{what} {1000 * one[what]:.1f} ms ({one[f'{what} / first']:.1%})" for what in _PARTS
@@ -230,5 +243,5 @@ def table(result: Answer) -> Iterator[str]:
             yield f"    ms of the steps: {steps}"
         for name, one in sides.items():
             if name != THIS and THIS in sides:
-                ratio = one["first"] / sides[THIS]["first"]
-                yield f"{model}: first call of {name} / this: {ratio:.3f}"
+                wall, cpu = (one[what] / sides[THIS][what] for what in ("first", "cpu"))
+                yield f"{model}: first call of {name} / this: {wall:.3f}, CPU of its thread {cpu:.3f}"

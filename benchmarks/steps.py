@@ -2,8 +2,8 @@
 
 The same names are looked for in every client, so that two commits can be compared: a step names all
 functions that do its work, also those of other commits, and what a client lacks is told. Each second counts
-once, in the innermost step. Names of PyTorch are wrapped when guards are read, since the first call imports
-them.
+once, in the innermost step. Imports are a step, since most of what a comparison imports is needed after it.
+Names of PyTorch are wrapped when guards are read, since the first call imports them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-REPLAY, LOADING, FILES = "replay", "loading graphs", "reading files"
+REPLAY, LOADING, FILES, IMPORTS = "replay", "loading graphs", "reading files", "imports"
 COMPARING = ("settings", "code", "operators", "guards read", "guards made", "guards checked", REPLAY)
 """Steps that compare a frame with this process. ``replay`` is what its other steps leave."""
 KEYS = ("keys",)
@@ -27,6 +27,7 @@ FUNCTIONS = {
     REPLAY: (f"{_FRAMES}giver:Giver.give", f"{_FRAMES}replay:FrameReplayer.replay"),
     FILES: (f"{_FRAMES}stored:read",),
     LOADING: (f"{_FRAMES}giver:_install_functions", f"{_FRAMES}replay:_install_functions"),
+    IMPORTS: ("importlib._bootstrap:_find_and_load",),
     "settings": (
         f"{_FRAMES}ambient:describe_backend",
         f"{_FRAMES}ambient:settings",
@@ -47,7 +48,7 @@ FUNCTIONS = {
 
 
 class Steps:
-    """Counts seconds and calls by step, on the thread that makes this object."""
+    """Counts seconds and calls by step, on the thread that makes this object, just before a first call."""
 
     def __init__(self, more: tuple[str, ...] = ()) -> None:
         """``more``: further functions, as ``STEP=module:name``."""
@@ -58,6 +59,7 @@ class Steps:
         self._children: list[float] = []
         """For each step that runs, the seconds of those within it."""
         self._thread = threading.get_ident()
+        self._cpu = time.thread_time()
 
     def wrap(self) -> None:
         """Wrap the functions whose modules are imported by now."""
@@ -67,8 +69,10 @@ class Steps:
                 del self._left[name]
 
     def answer(self) -> dict[str, Any]:
-        """Return what was measured, and the names that were not there."""
+        """Return what was measured, and the names that were not there. ``cpu``: the CPU seconds of this
+        thread, which other work on the machine hardly changes."""
         return {
+            "cpu": round(time.thread_time() - self._cpu, 6),
             "seconds": {step: round(spent, 6) for step, spent in self.seconds.items()},
             "calls": dict(self.calls),
             "not there": sorted(self._left),

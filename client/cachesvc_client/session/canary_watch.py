@@ -103,6 +103,10 @@ class CanaryWatch:
 
         if self._comparisons is None:
             self._comparisons = Comparisons()
+            logger.write(
+                logging.INFO,
+                "canary: first outputs of this start are compared with eager, beside the service",
+            )
         return self._comparisons
 
     def _is_beside(self) -> bool:
