@@ -43,8 +43,10 @@ class _Mark(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        unchanged = self.tensor._version == self.version
-        return unchanged and torch.equal(self.values, _values(self.tensor.detach()))
+        """Return whether the tensor is as it was, as far as that is known."""
+        if self.tensor._version != self.version:
+            return False
+        return bool(torch.equal(self.values, _values(self.tensor.detach())))
 
 
 class KeptCall:
