@@ -17,10 +17,10 @@ from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.protocol import ResolveRequest
 
 
-def warm(spec: Path, registry: Registry) -> list[dict[str, Any]]:
+def warm(spec: Path, registry: Registry, **variables: str) -> list[dict[str, Any]]:
     """Warm a spec into a registry, and return the report of each target. Raise ``Failed`` if one is not
-    warm."""
-    environment = clean_environment() | registry.builder
+    warm. ``variables``: of the builder, beside the registry's."""
+    environment = clean_environment() | registry.builder | variables
     command = cachesvc(["cachesvc", "warm", str(spec), "--json"])
     with running_process(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         out, _ = process.communicate()

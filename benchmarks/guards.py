@@ -7,12 +7,18 @@ and one of PyTorch alone. Each takes the median of ten blocks of checks, without
 
 Usage: ``python benchmarks/guards.py [--rounds 5] [--quick]``. Prints a table and writes
 ``benchmarks/results/guards.json``.
+
+With ``--first-calls`` it measures instead what comparing frames and making keys take of a first call without
+traces, see `benchmarks/first_calls.py`: BERT on the CPU, and Llama of 22 layers where there is a GPU. With
+``--compare PATH`` the client of another checkout takes turns with this one's; with ``--canary`` a start of
+this one with ``CACHESVC_CANARY=sample:1`` does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -22,6 +28,7 @@ from typing import Any
 _TREE = Path(__file__).resolve().parent.parent
 sys.path[0:1] = [str(_TREE), str(_TREE / "client")]  # so that `python FILE` works
 
+from benchmarks import first_calls  # noqa: E402
 from benchmarks.cold_start import RESULTS  # noqa: E402
 from benchmarks.conditions import commit, hardware, now  # noqa: E402
 from benchmarks.entries import warm  # noqa: E402
@@ -40,15 +47,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round: to see that this works")
-    parser.add_argument("--json", type=Path, default=RESULTS / "guards.json")
+    parser.add_argument("--json", type=Path, help="default: guards.json or first_calls.json of the results")
+    parser.add_argument("--first-calls", action="store_true", help="measure first calls without traces")
+    parser.add_argument("--models", nargs="+", default=["bert", "llama22"], help="of the first calls")
+    parser.add_argument("--compare", type=Path, help="another checkout, whose first calls are measured too")
+    parser.add_argument("--canary", action="store_true", help="measure first calls with a canary too")
+    parser.add_argument("--step", action="append", default=[], help="a further function: STEP=module:name")
+    parser.add_argument("--jobs", type=int, help="entries warmed at once; default: a fourth of the CPUs")
+    parser.add_argument("--bytecode", action="store_true", help="compile all packages first")
     parser.add_argument("--service", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.service:
         print(json.dumps(service()))
         return 0
+    packages = os.environ.get("PYTHONPATH", "")
     use_this_tree()
     if options.quick:
         options.rounds = 1
+    options.json = options.json or RESULTS / ("first_calls.json" if options.first_calls else "guards.json")
+    if options.first_calls:
+        return exit_status(lambda folder: first_calls.measure(options, folder, packages))
     return exit_status(lambda folder: measure(options, folder))
 
 

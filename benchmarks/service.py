@@ -60,6 +60,7 @@ def main() -> None:
     if options.weights:
         _load_weights(model, options.weights, options.device)
         clock.took("weights")
+    steps = _steps(options)
     begin = time.monotonic()
     if options.load:
         torch.compiler.load_cache_artifacts(options.load.read_bytes())
@@ -69,6 +70,7 @@ def main() -> None:
         output = _tensor(served(**inputs))
         _synchronise()
         ready = time.monotonic()
+        steps = steps and steps.answer()
         observed = observer.snapshot()
         output = output.clone()  # The next call of a CUDA graph overwrites it.
         seconds["first"] = ready - begin
@@ -81,7 +83,8 @@ def main() -> None:
         if options.save:
             artifacts = torch.compiler.save_cache_artifacts()
             options.save.write_bytes(artifacts[0] if artifacts else b"")
-        print(json.dumps(_answer(options, seconds, observed, output, eager)), flush=True)
+        answer = _answer(options, seconds, observed, output, eager)
+        print(json.dumps(answer | ({"steps": steps} if steps is not None else {})), flush=True)
         if options.blocks:
             _serve_blocks(lambda: served(**inputs))
 
@@ -105,6 +108,12 @@ def _options() -> argparse.Namespace:
         help="do not list the started processes: Python's audit events make a trace up to twice as long",
     )
     parser.add_argument(
+        "--steps",
+        action="store_true",
+        help="wait for the restore first, and print what comparisons and keys take of the first call",
+    )
+    parser.add_argument("--step", action="append", default=[], help="a further function: STEP=module:name")
+    parser.add_argument(
         "--blocks",
         action="store_true",
         help="then make as many calls as each line of stdin says, and print the seconds that they took; "
@@ -122,6 +131,18 @@ def _counting(options: argparse.Namespace) -> counters.Observer:
 
         FRAME.install(counters.counter_of("frames_traced"))
     return observer
+
+
+def _steps(options: argparse.Namespace) -> Any:
+    """Wait for the restore and return what measures the steps of the first call, where that is asked for."""
+    if not options.steps:
+        return None
+    from benchmarks.steps import Steps
+
+    cachesvc_client.wait(60)
+    steps = Steps(tuple(options.step))
+    steps.wrap()
+    return steps
 
 
 class _Clock:

@@ -7,6 +7,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session",
     "cachesvc_client.session.attempt",
     "cachesvc_client.session.callbacks",
+    "cachesvc_client.session.canary_watch",
     "cachesvc_client.session.compile_hook",
     "cachesvc_client.session.options",
     "cachesvc_client.session.process_folders",

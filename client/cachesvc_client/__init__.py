@@ -48,7 +48,7 @@ def attach(
     token: str | None = None,
     deadline: float | None = None,
     fallback: tuple[str, ...] = (),
-    canary: bool | None = None,
+    canary: bool | str | None = None,
     mode: str | None = None,
 ) -> Session | None:
     """Start to restore what is published under a name, in the background.
@@ -67,7 +67,8 @@ def attach(
         fallback: Tags to try after the name's own, in order.
         canary: Whether to compare the first output of each restored graph with eager PyTorch, once, where no
             gradients are wanted. If it is wrong, this process compiles, and its node does not install that
-            revision again.
+            revision again. ``"sample"`` or ``"sample:N"`` does so in 1 of 100, or of N, starts, beside the
+            service. By default CACHESVC_CANARY.
         mode: ``read``, ``readwrite`` (this process also publishes what it compiles, when it is quiet) or
             ``off``. By default CACHESVC_MODE; CACHESVC_MODE=off holds in any case.
 
@@ -87,7 +88,9 @@ def attach(
         return None
 
 
-def compile(model: Any = None, *, name: str | None = None, canary: bool | None = None, **options: Any) -> Any:
+def compile(
+    model: Any = None, *, name: str | None = None, canary: bool | str | None = None, **options: Any
+) -> Any:
     """Compile as ``torch.compile(model, **options)`` does, and prefer the entries of this very model.
 
     Attaches to ``name``, or to CACHESVC_NAME if nothing is attached yet. Exact shapes are never required to

@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from .bundle.seal import SigningKey, TrustedKey
-from .environment.variables import Mode, WaitPolicy, parse_mode, parse_switch, parse_wait
+from .environment.variables import (
+    NO_CANARY,
+    CanarySetting,
+    Mode,
+    WaitPolicy,
+    canary_setting,
+    parse_mode,
+    parse_switch,
+    parse_wait,
+)
 from .http.origin import Network, parse_networks, without_secrets
 from .wire.codec import build, canonical, parse_json
 from .wire.durations import MAX_OFFLINE_SECONDS, parse_duration
@@ -101,7 +110,7 @@ class Config:
     signing_key: Path | None = None
     signing_key_env: str = ""
     signer: tuple[str, ...] = ()
-    canary: bool = False
+    canary: CanarySetting = NO_CANARY
     report: bool = True
     frames: bool = True
     hold_collector: bool = True
@@ -150,7 +159,7 @@ class Config:
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _key_file, signing_key),
             signing_key_env=_variable(environ, "CACHESVC_SIGNING_KEY", key_variable, ""),
             signer=signer,
-            canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
+            canary=_variable(environ, "CACHESVC_CANARY", canary_setting, NO_CANARY),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
             frames=_variable(environ, "CACHESVC_FRAMES", parse_switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import cold_start, demo, hosts
+from benchmarks import cold_start, demo, hosts, steps
 from cachesvc.warm.spec import load_spec
 from tests.e2e.harness import SCALAR
 
@@ -211,6 +212,38 @@ def test_the_benchmark_of_guards_times_a_process_with_frames_and_one_without(tmp
     report = json.loads(run_quick("guards.py", tmp_path).read_text())
     assert report["parameters"] == 300
     assert all(0 < value < 10_000 for of in report["microseconds"].values() for value in of)
+
+
+@pytest.mark.long
+def test_the_benchmark_of_first_calls_measures_steps_and_a_sampled_start(tmp_path: Path) -> None:
+    """It ends with an error where a process traces or compiles."""
+    options = ("--first-calls", "--models", "tiny", "llama22", "--canary")
+    report = json.loads(run_quick("guards.py", tmp_path, *options).read_text())
+    sides = report["models"]["tiny"]
+    assert set(sides) == {"this", "canary"}
+    for side in sides.values():
+        assert 0 < side["both"] < side["first"] and side["steps"]["guards made"] > 0
+        assert side["calls"]["replay"] == side["calls"]["guards checked"] == 1
+
+
+def test_steps_count_each_second_once_and_tell_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("cachesvc_client_of_a_test")
+
+    class Outer:
+        def run(self) -> int:
+            time.sleep(0.02)
+            return module.inner()  # type: ignore[no-any-return]
+
+    module.Outer, module.inner = Outer, lambda: time.sleep(0.05) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    measured = steps.Steps(
+        (f"outer={module.__name__}:Outer.run", f"inner={module.__name__}:inner", "no=absent:f")
+    )
+    measured.wrap()
+    assert Outer().run() == 7
+    answer = measured.answer()
+    assert 0.02 <= answer["seconds"]["outer"] < 0.05 <= answer["seconds"]["inner"]
+    assert answer["calls"] == {"outer": 1, "inner": 1} and "absent:f" in answer["not there"]
 
 
 def test_the_demo_takes_the_models_that_are_named() -> None:

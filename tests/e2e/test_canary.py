@@ -50,10 +50,12 @@ def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 
 
 def _serve(
-    place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str
+    place: Path, bundles: Bundles, bundle: Path, *options: str, compilers: bool = True, **variables: str
 ) -> ProgramResult:
     variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
-    return run("canary.py", str(bundle), place=place, compilers=compilers, prepared=True, **variables)
+    return run(
+        "canary.py", str(bundle), *options, place=place, compilers=compilers, prepared=True, **variables
+    )
 
 
 def test_without_a_canary_wrong_code_gives_wrong_numbers(tmp_path: Path, bundles: Bundles) -> None:
@@ -117,3 +119,46 @@ def test_a_right_revision_passes_unchanged_and_without_a_compiler(tmp_path: Path
 def test_under_strict_a_wrong_output_is_an_error(tmp_path: Path, bundles: Bundles) -> None:
     result = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
     assert result.code != 0 and "the canary found wrong numbers" in result.err
+
+
+def test_in_a_sampled_start_wrong_numbers_are_found_after_the_answer(
+    tmp_path: Path, bundles: Bundles
+) -> None:
+    result = _serve(tmp_path, bundles, bundles.wrong, "wait", CACHESVC_CANARY="sample:1")
+    answer = result.answer
+    assert answer["differences"][0] > 1, "the first answer has gone out"
+    assert max(answer["differences"][1:]) < 1e-5 and answer["random_kept"], answer
+    assert answer["compilations"][0] == 0 and answer["compilations"][1] > 0, "the next call compiles here"
+    assert answer["state"] == "inert" and len(answer["distrusted"]) == 1
+    assert "differs from eager by 2 " in answer["reasons"][0], answer["reasons"]
+    assert result.err.count("differs from eager") == 1 and "Traceback" not in result.err
+
+    second = _serve(tmp_path, bundles, bundles.wrong).answer
+    assert any("a canary on this node found its numbers wrong" in reason for reason in second["reasons"])
+
+
+def test_a_start_that_ends_after_its_calls_withdraws_as_well(tmp_path: Path, bundles: Bundles) -> None:
+    """It does not wait: the comparison is made at the exit."""
+    result = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="sample:1", CACHESVC_STRICT="1")
+    assert result.code == 0 and all(difference > 1 for difference in result.answer["differences"])
+    assert result.err.count("differs from eager") == 1 and "Traceback" not in result.err
+    second = _serve(tmp_path, bundles, bundles.wrong).answer
+    assert any("a canary on this node found its numbers wrong" in reason for reason in second["reasons"])
+
+
+@pytest.mark.parametrize("value", ["sample:999999999", "smaple"])
+def test_in_another_start_nothing_is_compared(tmp_path: Path, bundles: Bundles, value: str) -> None:
+    result = _serve(tmp_path, bundles, bundles.wrong, "wait", compilers=False, CACHESVC_CANARY=value)
+    answer = result.answer
+    assert answer["state"] == "hit" and all(difference > 1 for difference in answer["differences"]), answer
+    line = "CACHESVC_CANARY='smaple' does nothing, and no canary runs: allowed: 0, 1, sample or sample:N"
+    assert result.err.count(line) == (value == "smaple"), result.err
+
+
+def test_a_right_revision_passes_in_a_sampled_start(tmp_path: Path, bundles: Bundles) -> None:
+    variables = {"CACHESVC_CANARY": "sample:1", "CACHESVC_LOG": "debug"}
+    result = _serve(tmp_path, bundles, bundles.right, "wait", compilers=False, **variables)
+    answer = result.answer
+    assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0] and result.compilers == []
+    assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
+    assert result.err.count("a first output agrees with eager") == 1, result.err

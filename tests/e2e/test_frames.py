@@ -137,6 +137,32 @@ def test_a_canary_traces_what_it_cannot_compare(tmp_path: Path, recorded: Record
     assert any(why in reason for reason in answer["reasons"]), answer["reasons"]
 
 
+def test_a_sampled_start_traces_nothing_and_compares_each_graph(tmp_path: Path, recorded: Recorded) -> None:
+    answer = recorded.serve(tmp_path, CACHESVC_CANARY="sample:1")
+    assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
+    assert answer["compared"] == 4 and answer["state"] == "hit", answer
+    assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
+
+
+def test_a_sampled_start_uses_frames_that_it_cannot_compare(tmp_path: Path, recorded: Recorded) -> None:
+    answer = recorded.serve(tmp_path, "graphs_not_kept", CACHESVC_CANARY="sample:1")
+    assert answer["traces"] == 0 and answer["compared"] == 0 and answer["state"] == "hit", answer
+    assert "canary: not compared: it holds tensors" in answer["reasons"], answer["reasons"]
+
+
+def test_a_sampled_start_withdraws_frames_with_wrong_numbers(tmp_path: Path, recorded: Recorded) -> None:
+    wrong = wrong_frames(recorded, tmp_path / "wrong.cachesvc")
+    first = recorded.run(wrong, tmp_path / "node", "one_size", CACHESVC_CANARY="sample:1")
+    answer = first.answer
+    assert answer["difference"] > 1e-3 and answer["traces"] == 0, "the answer has gone out"
+    assert answer["compared"] == 2, "both graphs of the first call"
+    assert answer["state"] == "inert" and len(answer["distrusted"]) == 1, answer
+    assert first.err.count("differs from eager") == 1 and "Traceback" not in first.err
+
+    answer = recorded.run(wrong, tmp_path / "node", "no_call").answer
+    assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
+
+
 class _Abort:
     """Aborts the process that unpickles it."""
 

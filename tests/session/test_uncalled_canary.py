@@ -16,7 +16,7 @@ LINE = "canary: 1 restored graphs were not called through the canary: nothing of
 
 def test_the_canary_is_judged_when_the_process_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     sessions = Sessions(Process())
-    sessions._canary_uncalled.add(object())
+    sessions.canary._uncalled.add(object())
     with caplog.at_level(logging.WARNING, "cachesvc"):
         sessions._report_activity("compiled", time.monotonic() + 5)
         assert caplog.messages == []

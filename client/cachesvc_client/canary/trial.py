@@ -20,23 +20,26 @@ import copy
 import functools
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from .tolerance import Compared, compare, differ, tolerance
+from .operators import NotComparable, OperatorMode, describe_difference, tensors_in
+from .tolerance import Compared
 
 _log = logging.getLogger("cachesvc")
 
 T = TypeVar("T")
 
-_COMMUNICATING = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"})
-"""Namespaces of operators that wait for other ranks, which may run no canary."""
+
+def copy_of(graph: Any) -> Any:
+    """Return a graph that the compile does not take apart: with copies of the nodes, and the same tensors. A
+    graph that was recorded is a plain function, and is returned as it is."""
+    if isinstance(graph, torch.fx.GraphModule):
+        return torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    return graph
 
 
 class Trial(Generic[T]):
@@ -56,16 +59,12 @@ class Trial(Generic[T]):
         skipped: Callable[[str], None],
         called: Callable[[], None] = lambda: None,
     ) -> None:
-        """Copies the nodes of ``graph`` (a ``torch.fx.GraphModule``) and shares its tensors.
-
-        The compile takes the graph apart, so the trial has to be constructed before it. A graph that was
-        recorded is a plain function, and is used as it is.
-        """
-        self._graph: Any = graph
-        if isinstance(graph, torch.fx.GraphModule):
-            self._graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        """Copy the graph with `copy_of`. To be called before the compile."""
+        self._graph: Any = copy_of(graph)
         self._suspects, self._wrong, self._skipped, self._called = suspects, wrong, skipped, called
         self._lock = threading.RLock()
+        self.watches = True
+        """Whether the compiled function was one that can be watched."""
 
     def watch(self, compiled: Any) -> Any:
         """Returns ``compiled`` with its first call judged.
@@ -75,6 +74,7 @@ class Trial(Generic[T]):
         eagerly, at that call and at all later calls of the returned function.
         """
         if not isinstance(compiled, FunctionType):
+            self.watches = False
             self._skipped(f"what was compiled is no function but {type(compiled).__name__}")
             return compiled
         run: Callable[..., Any] | None = None
@@ -116,11 +116,7 @@ class Trial(Generic[T]):
             return compiled, output
         del output
         eager.put_back()
-        self._wrong(
-            suspects,
-            f"its first output differs from eager by {comparison.difference:.3g} where "
-            f"{comparison.allowed:.3g} is allowed (values up to {comparison.scale:.3g})",
-        )
+        self._wrong(suspects, describe_difference(comparison))
         return graph, graph(*args)
 
     def _unjudged(self, error: Exception, compiled: Any, output: Any) -> tuple[Any, Any]:
@@ -134,7 +130,7 @@ class Trial(Generic[T]):
         """Runs the graph eagerly; if that is not possible, notes the reason and returns ``None``."""
         try:
             return _Eager(graph, args)
-        except _NotComparable as reason:
+        except NotComparable as reason:
             self._skipped(str(reason))
         except Exception as error:  # noqa: BLE001 - a comparison that fails is no error of the model
             _log.debug("canary: eager", exc_info=True)
@@ -143,25 +139,21 @@ class Trial(Generic[T]):
         return None
 
 
-class _NotComparable(Exception):
-    """Says why a graph is not run beside its function."""
-
-
 class _Eager:
     """Runs a graph eagerly, and holds its outputs and what it wrote into inputs.
 
-    Afterwards inputs and random states are as they were before, also if it raises: ``_NotComparable`` or an
+    Afterwards inputs and random states are as they were before, also if it raises: ``NotComparable`` or an
     error of the graph.
     """
 
     def __init__(self, graph: Any, args: tuple[Any, ...]) -> None:
         tensors = [item for item in args if isinstance(item, torch.Tensor)]
         if torch.is_grad_enabled() and any(item.requires_grad for item in tensors):
-            raise _NotComparable("gradients are wanted, and only inference is compared (see torch.no_grad)")
+            raise NotComparable("gradients are wanted, and only inference is compared (see torch.no_grad)")
         if any(item.is_cuda for item in tensors) and torch.cuda.is_current_stream_capturing():
-            raise _NotComparable("a CUDA graph is being captured")
+            raise NotComparable("a CUDA graph is being captured")
         self._args = args
-        self._mode = mode = _OperatorMode(args)
+        self._mode = mode = _SavingMode(args)
         devices = sorted({item.device.index for item in tensors if item.is_cuda})
         try:
             with _restored_modes(tensors), torch.random.fork_rng(devices):
@@ -169,9 +161,9 @@ class _Eager:
                 with mode:
                     outputs = graph(*args)
                 if not all(map(torch.equal, before, _random_states(devices))):
-                    raise _NotComparable("operators are random (dropout?)")
+                    raise NotComparable("operators are random (dropout?)")
             # An output that is a part of an input would change when the input is put back.
-            self._outputs = [item.clone() if mode.wrote(item) else item for item in _tensors(outputs)]
+            self._outputs = [item.clone() if mode.wrote(item) else item for item in tensors_in(outputs)]
             self._after = {index: args[index].clone() for index in mode.before}
         finally:
             self.put_back()
@@ -183,86 +175,33 @@ class _Eager:
                 self._args[index].copy_(saved)
 
     def compare_with(self, output: Any) -> Compared:
-        """Compares the output and the writes of the function with eager's.
-
-        Whole numbers that floating ones decide (an argmax) may differ much where these differ little. So
-        whole numbers count only where the graph has no floating ones.
-        """
-        own, reference = _tensors(output), list(self._outputs)
-        if [item.shape for item in own] != [item.shape for item in reference]:
+        """Compare the output and the writes of the function with eager's."""
+        own, reference = tensors_in(output), list(self._outputs)
+        if len(own) != len(reference):
             return Compared(difference=float("nan"))
         own += [self._args[index] for index in self._after]
-        reference += self._after.values()
-        pairs = list(zip(own, reference, strict=True))
-        floating = [pair for pair in pairs if _is_floating(pair[1])]
-        if not floating and self._mode.floating:
-            return Compared(note="only whole numbers come out, which floating ones chose")
-        allowed = tolerance(self._mode.dtypes)
-        values = (differ(*pair) for pair in floating or pairs)
-        return compare(values, allowed.rtol, allowed.atol) if floating else compare(values, 0.0, 0.0)
+        return self._mode.compare(own, [*reference, *self._after.values()])
 
 
-class _OperatorMode(TorchDispatchMode):  # type: ignore[misc]
-    """Sees each operator before it runs.
+class _SavingMode(OperatorMode):
+    """Copies each argument before the first write into it.
 
-    ``before``: index of an argument -> its value before the first write into it. ``dtypes``: the floating
-    dtypes of arguments and results. ``floating``: whether there is any.
+    ``before``: index of an argument -> its value before the first write into it.
     """
 
     def __init__(self, args: tuple[Any, ...]) -> None:
-        super().__init__()
+        super().__init__(args)
         self.before: dict[int, Any] = {}
-        self.dtypes: set[str] = set()
-        self.floating = False
         self._args = args
-        self._sharing: dict[int, list[int]] = defaultdict(list)
-        for index, item in enumerate(args):
-            if isinstance(item, torch.Tensor):
-                self._sharing[_storage(item)].append(index)
-                self._note(item)
+
+    def write(self, tensor: Any) -> None:
+        for index in self.arguments_of(tensor):
+            if index not in self.before:
+                self.before[index] = self._args[index].detach().clone()
 
     def wrote(self, tensor: Any) -> bool:
-        """Returns whether a tensor is a part of an argument that was written to."""
-        return any(index in self.before for index in self._sharing.get(_storage(tensor), ()))
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func.namespace in _COMMUNICATING:
-            raise _NotComparable("ranks communicate in it")
-        kwargs = kwargs or {}
-        for tensor in _written(func, args, kwargs):
-            for index in self._sharing.get(_storage(tensor), ()):
-                if index not in self.before:
-                    self.before[index] = self._args[index].detach().clone()
-        result = func(*args, **kwargs)
-        for tensor in _tensors(result):
-            self._note(tensor)
-        return result
-
-    def _note(self, tensor: Any) -> None:
-        if _is_floating(tensor):
-            self.floating = True
-            self.dtypes.add(str(tensor.dtype).removeprefix("torch."))
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the tensors that an operator writes into, by its schema.
-
-    The schema of batch norm does not say it (ATen's ``native_functions.yaml``: running statistics without an
-    alias annotation).
-    """
-    named = [*zip(func._schema.arguments, args, strict=False)]
-    named += [
-        (argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs
-    ]
-    hidden = ("running_mean", "running_var") if "batch_norm" in func._schema.name else ()
-    values = [
-        value
-        for argument, value in named
-        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden
-    ]
-    return _tensors(values)
+        """Return whether a tensor is a part of an argument that was written to."""
+        return any(index in self.before for index in self.arguments_of(tensor))
 
 
 @contextlib.contextmanager
@@ -278,16 +217,3 @@ def _restored_modes(tensors: Sequence[Any]) -> Iterator[None]:
 
 def _random_states(devices: Sequence[int]) -> list[Any]:
     return [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-
-
-def _tensors(value: Any) -> list[Any]:
-    return [item for item in tree_leaves(value) if isinstance(item, torch.Tensor)]
-
-
-def _storage(tensor: Any) -> int:
-    pointer: int = tensor.untyped_storage()._cdata
-    return pointer
-
-
-def _is_floating(tensor: Any) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())

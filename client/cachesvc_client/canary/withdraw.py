@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..hooks import logger
+from ..kinds.kind import Comparison
+from .beside import SideTrial
+from .comparisons import Comparisons
 from .trial import Trial
 
 if TYPE_CHECKING:
-    from ..kinds.kind import Comparison
     from ..node.installed import InstalledRevision
 
 _log = logging.getLogger("cachesvc")
@@ -51,7 +53,7 @@ class Canary:
 
     ``watched`` returns the revisions that the canary watches now. ``wrong`` and ``skipped`` get the reasons,
     in words. ``uncalled`` holds an object for each restored function that was not yet called through its
-    canary.
+    canary. ``comparisons``: compares beside the service; ``None`` inside of the first call.
     """
 
     process: CanaryProcess
@@ -59,6 +61,7 @@ class Canary:
     wrong: Callable[[str], object]
     skipped: Callable[[str], None]
     uncalled: set[object]
+    comparisons: Comparisons | None = None
 
     def around(self, graph: Any) -> Callable[[Any], Any]:
         """Returns a function that takes the compiled ``graph`` and returns it with its first output judged.
@@ -69,8 +72,7 @@ class Canary:
         return self._watch(graph, lambda: self._suspects(before))
 
     def around_recorded(self, kind: str, path: str) -> Comparison | None:
-        """Returns a function that takes a graph as eager runs it, and the compiled graph out of a restored
-        file, and returns the compiled graph with its first output judged; ``None`` where no revision with
+        """Return what is done with the compiled graphs of a restored file; ``None`` where no revision with
         this file is watched.
 
         The graph is judged too if a revision is withdrawn before the first call.
@@ -82,30 +84,44 @@ class Canary:
         ]
         if not suspects:
             return None
-        return lambda graph, compiled: self._watch(graph, lambda: suspects)(compiled)
+        return Comparison(
+            watch=lambda graph, compiled: self._watch(graph, lambda: suspects)(compiled),
+            required=self.comparisons is None,
+            skipped=self.skipped,
+        )
 
     def _watch(self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]]) -> Callable[[Any], Any]:
         function = object()
-        trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(function))
+        trial = self._trial(graph, suspects, lambda: self.uncalled.discard(function))
 
         def watch(compiled: Any) -> Any:
             watched = trial.watch(compiled)
-            if watched is not compiled and suspects():
+            if trial.watches and suspects():
                 self.uncalled.add(function)
             return watched
 
         return watch
+
+    def _trial(
+        self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]], called: Callable[[], None]
+    ) -> Trial[InstalledRevision] | SideTrial[InstalledRevision]:
+        if self.comparisons is None:
+            return Trial(graph, suspects, self._distrust_in_call, self.skipped, called)
+        return SideTrial(graph, suspects, self._distrust, self.skipped, called, self.comparisons)
 
     def _suspects(self, before: Mapping[str, int]) -> Sequence[InstalledRevision]:
         """Returns the revisions of which something was used since `mark_uses` returned ``before``."""
         keys = self.process.keys_since(before)
         return [one.entry for one in self.watched() if keys & one.entry.keys]
 
-    def _distrust(self, suspects: Sequence[InstalledRevision], why: str) -> None:
-        """Withdraws the suspects: this process uses them no more, and this node installs them no more.
+    def _distrust_in_call(self, suspects: Sequence[InstalledRevision], why: str) -> None:
+        """Withdraw the suspects. Raise only under CACHESVC_STRICT."""
+        for one in self._distrust(suspects, why):
+            one.raise_if_strict()
 
-        Raises only under CACHESVC_STRICT.
-        """
+    def _distrust(self, suspects: Sequence[InstalledRevision], why: str) -> list[WatchedRevision]:
+        """Withdraw the suspects: this process uses them no more, and this node installs them no more. Return
+        what was withdrawn. Never raises."""
         withdrawn = [one for one in self.watched() if one.entry in suspects]
         for one in withdrawn:
             statement = one.entry.manifest.statement
@@ -121,5 +137,4 @@ class Canary:
             self.process.recompile("restored code was wrong")
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
-        for one in withdrawn:
-            one.raise_if_strict()
+        return withdrawn

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 PREFIX = "CACHESVC_"
 """Beginning of the names of all variables of cachesvc."""
@@ -80,6 +80,20 @@ runs its calls without a compile."""
 EXPERIMENTS = ("deepgemm", "flashinfer", "helion")
 """The kinds that are off unless `CACHESVC_EXPERIMENTAL` names them."""
 
+
+class CanarySetting(NamedTuple):
+    """Says in which starts restored code is compared with eager: 1 of ``one_of``, none for 0. ``beside``:
+    beside the service, after the call; otherwise inside of the call."""
+
+    one_of: int = 0
+    beside: bool = False
+
+
+NO_CANARY = CanarySetting()
+DEFAULT_SAMPLE = 100
+"""Of so many starts ``CACHESVC_CANARY=sample`` takes one."""
+_SAMPLE = re.compile(r"sample(?::([1-9][0-9]{0,8}))?")
+
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
 
@@ -106,6 +120,24 @@ def parse_wait(text: str) -> WaitPolicy:
     if value not in ("wait", "compile", "eager"):
         raise ValueError("allowed: wait, compile, eager")
     return cast(WaitPolicy, value)
+
+
+def parse_canary(text: str) -> CanarySetting:
+    """Return in which starts a canary runs. Raises ``ValueError`` with what is allowed."""
+    if match := _SAMPLE.fullmatch(text.strip().lower()):
+        return CanarySetting(int(match[1] or DEFAULT_SAMPLE), beside=True)
+    try:
+        return CanarySetting(int(parse_switch(text)))
+    except ValueError:
+        raise ValueError("allowed: 0, 1, sample or sample:N, which is 1 of N starts") from None
+
+
+def canary_setting(text: str) -> CanarySetting:
+    """Return in which starts a canary runs: in none for a malformed text, which `obsolete_line` names."""
+    try:
+        return parse_canary(text)
+    except ValueError:
+        return NO_CANARY
 
 
 def is_eager_policy() -> bool:
@@ -151,8 +183,8 @@ def _hint(name: str, known: Iterable[str], prefix: str) -> str:
 
 
 def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the line for a user who sets variables that do nothing: unknown ones, unknown experiments, and
-    one that does nothing any more. ``None`` if there are none."""
+    """Return the line for a user who sets variables that do nothing: unknown ones, unknown experiments, a
+    malformed canary, and one that does nothing any more. ``None`` if there are none."""
     environ = os.environ if environ is None else environ
     parts = [
         f"{name} does nothing, since cachesvc has no such variable: {hint}"
@@ -164,6 +196,11 @@ def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
             f"CACHESVC_EXPERIMENTAL names {', '.join(map(repr, unknown))}, which is no kind that is off: "
             f"there is {', '.join(EXPERIMENTS)}"
         )
+    if canary := environ.get("CACHESVC_CANARY", "").strip():
+        try:
+            parse_canary(canary)
+        except ValueError as error:
+            parts.append(f"CACHESVC_CANARY={canary[:60]!r} does nothing, and no canary runs: {error}")
     if environ.get("CACHESVC_UNTESTED"):
         parts.append(
             "CACHESVC_UNTESTED does nothing any more: on a torch that is not among the tested releases, "

@@ -29,9 +29,16 @@ and revisions. *inside*: in the folder of the first kind, whoever named that. *p
 other process has, which is known before the environment is."""
 
 
-Comparison = Callable[[Callable[..., Any], Any], Any]
-"""Takes a graph as a function that eager runs, and the compiled graph; returns the compiled graph with its
-first output compared with eager's."""
+class Comparison(NamedTuple):
+    """What a canary does with the compiled graphs of a restored file."""
+
+    watch: Callable[[Callable[..., Any], Any], Any]
+    """Take a graph as a function that eager runs, and the compiled graph; return the compiled graph with its
+    first output compared with eager's."""
+    required: bool
+    """Whether a graph that cannot be compared is not used."""
+    skipped: Callable[[str], None]
+    """Note why a graph that is used is not compared."""
 
 
 class ProcessCallbacks(NamedTuple):

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..environment.variables import parse_mode
+from ..environment.variables import parse_canary, parse_mode
 from ..wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class AttachOptions(NamedTuple):
     deadline: float | None = None
     fallback: tuple[str, ...] = ()
     model: Digest | None = None
-    canary: bool | None = None
+    canary: bool | str | None = None
     mode: str | None = None
 
     @property
@@ -55,6 +55,7 @@ class AttachOptions(NamedTuple):
             names = (Name.parse(self.name),) if self.name else config.names
             fallback = tuple(Tag(tag) for tag in self.fallback) or config.tag_fallback
             mode = parse_mode(self.mode) if self.mode else config.mode
+            canary = config.canary if self.canary is None else parse_canary(str(self.canary))
         except ValueError as error:
             raise InvalidRequest(f"attach: {error}") from None
         return replace(
@@ -66,5 +67,5 @@ class AttachOptions(NamedTuple):
             url=self.url or config.url,
             token=self.token or config.token,
             deadline=config.deadline if self.deadline is None else float(self.deadline),
-            canary=config.canary if self.canary is None else self.canary,
+            canary=canary,
         )

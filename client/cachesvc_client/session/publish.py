@@ -30,7 +30,7 @@ _PUBLISH_SECONDS = 3600.0
 """How long the other ranks wait, in seconds, for rank 0 to publish."""
 
 
-def register(model: Any, name: str | None, canary: bool | None = None) -> None:
+def register(model: Any, name: str | None, canary: bool | str | None = None) -> None:
     """Tell the sessions of a model that is about to be compiled. Attaches if nothing is attached.
 
     Never raises.

@@ -7,11 +7,10 @@ the module imports little at its top.
 from __future__ import annotations
 
 import atexit
-import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +21,14 @@ from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import InvalidRequest, Unsupported
 from .callbacks import SessionCallbacks
+from .canary_watch import CanaryWatch
 from .compile_hook import hook_compiles
 from .options import AttachOptions
 from .process import Process, process
 from .session import Session
 
 if TYPE_CHECKING:
-    from ..canary.withdraw import Canary, WatchedRevision
     from ..config import Config
-    from ..kinds.kind import Comparison
-    from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
     from ..outcome.start_log import StartLog
@@ -42,9 +39,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cachesvc")
 
-_MAX_CANARY_LINES = 8
-"""How many different lines of the canary a report holds, at most."""
-
 
 class Sessions:
     """All sessions of this process: they share one wait before a compile, one canary and one report."""
@@ -52,7 +46,7 @@ class Sessions:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.sessions: list[Session] = []
-        self.watch = ActivityWatch(process.activity, counters.compiling)
+        self.watch = ActivityWatch(self._activity, counters.compiling)
         self.watch.listeners += [self._report_activity, self._keep_own_results, self._publish]
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
@@ -63,12 +57,7 @@ class Sessions:
         self._missed_keys: MissedKeys | None = None
         self._follows_process = False
         """Whether fork and exit of the process call this object."""
-        self._canary_lines: dict[str, None] = {}
-        """What the canary says in reports: each line once, in the order of first use."""
-        self._canary_uncalled: set[object] = set()
-        """An object for each restored function that was not called through the canary."""
-        self._canary_warned = False
-        """Whether the log says that the canary was not called."""
+        self.canary = CanaryWatch(process, self.sessions, self.watch.compiled)
 
     def new_session(self, options: AttachOptions) -> Session:
         """Make a session that acts on this process. The caller adds the session to ``sessions``."""
@@ -103,7 +92,7 @@ class Sessions:
                     self._watch_graph,
                     self.watch.compiled,
                     self._traces,
-                    self._comparison,
+                    self.canary.comparison,
                     self.wait_for_start,
                     self._bring,
                     self.runs_eagerly,
@@ -171,6 +160,7 @@ class Sessions:
 
     def _follow_process(self) -> None:
         self._follows_process = True
+        self.canary.draw()
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._begin_exit)  # runs after the functions that are registered later
         self.watch.at_exit()
@@ -218,74 +208,26 @@ class Sessions:
     def _begin_exit(self) -> None:
         self.exiting = True
 
-    # The canary -----------------------------------------------------------------------------------
+    # What the hooks ask ---------------------------------------------------------------------------
 
     def _watch_graph(self, graph: Any) -> Callable[[Any], Any] | None:
         """Return what the canary puts around a compiled graph; ``None`` where it watches nothing.
 
         Never raises.
         """
-        may_come = any(one.config and one.config.canary for one in self.sessions) and self._asks_by_key()
-        if not (may_come or any(self._under_canary())) or not hasattr(graph, "graph"):
-            return None
-        try:
-            return self._canary().around(graph)
-        except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
-            self._skip_comparison(f"{type(error).__name__}: {error}")
-            return None
-
-    def _comparison(self, kind: str, path: str) -> Comparison | None:
-        """Return what the canary does with the compiled graphs of a restored file; ``None`` where it watches
-        no revision that has the file.
-
-        An error reaches the kind, which does not use the file then.
-        """
-        return self._canary().around_recorded(kind, path) if any(self._under_canary()) else None
-
-    def _canary(self) -> Canary:
-        from ..canary.withdraw import Canary
-
-        wrong = self._canary_lines.setdefault
-        return Canary(
-            self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
-        )
+        return self.canary.watch_graph(graph, may_come=self._asks_by_key())
 
     def _traces(self) -> bool:
         """Return whether this process traces although frames were restored."""
         return not all(session.config.frames for session in self.sessions if session.config is not None)
 
-    def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
-        for session in self.sessions:
-            if session.config is not None and session.config.canary and session.result is not None:
-                yield from ((session, entry) for entry in session.result.installed)
-
-    def _watched_revisions(self) -> Iterable[WatchedRevision]:
-        from ..canary.withdraw import WatchedRevision
-
-        for session, entry in self._under_canary():
-            yield WatchedRevision(entry, functools.partial(session.drop, entry), session.raise_if_strict)
-
-    def _skip_comparison(self, why: str) -> None:
-        if len(self._canary_lines) < _MAX_CANARY_LINES:
-            self._canary_lines.setdefault(f"canary: not compared: {why}")
-        _log.debug("canary: not compared: %s", why)
-
-    def _uncalled_lines(self, moment: Moment | None = None) -> Iterable[str]:
-        """Yield a line where a canary was asked for and restored graphs do not call it. At the moment
-        *compiled* none: the first call of that graph follows."""
-        if self._canary_uncalled and moment != "compiled":
-            yield (
-                f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
-                "nothing of them was compared"
-            )
-
-    def _warn_of_uncalled(self, moment: Moment) -> None:
-        for text in self._uncalled_lines(moment):
-            if not self._canary_warned:
-                logger.write(logging.WARNING, "%s", text)
-            self._canary_warned = True
-
     # Reports --------------------------------------------------------------------------------------
+
+    def _activity(self) -> object:
+        """Return a value that changes where there is something to report; ``None`` before anything was
+        compiled or loaded."""
+        activity = self.process.activity()
+        return None if activity is None else (activity, self.canary.verdicts)
 
     def report(self, moment: Moment | None = None) -> Report:
         """Return the `outcome.judge.Report` of this process. ``moment``: why the watch asks for it."""
@@ -293,7 +235,7 @@ class Sessions:
 
         results = [session.result for session in self.sessions if session.result is not None]
         ends = (line for session in self.sessions for line in session.explain_end())
-        canary = [*self._canary_lines, *self._uncalled_lines(moment)]
+        canary = self.canary.lines(moment)
         failed = any(session.error is not None for session in self.sessions)
         return make_report(self.process, results, ends, canary, failed)
 
@@ -344,7 +286,7 @@ class Sessions:
         """Log the outcome of the restore and send it to the registries; runs on the watch's thread."""
         from ..outcome.log import OutcomeLog
 
-        self._warn_of_uncalled(moment)
+        self.canary.warn_of_uncalled(moment)
         report = self.report(moment)
         if self._outcome is None:
             self._outcome = OutcomeLog()

@@ -1,14 +1,17 @@
 """Run a service with a canary: attach to a bundle, call a compiled function three times, and print as JSON
 how far each output was from eager.
 
-Usage: ``canary.py BUNDLE``; CACHESVC_CANARY decides."""
+Usage: ``canary.py BUNDLE [wait]``; CACHESVC_CANARY decides. With ``wait`` the second call waits until nothing
+is left to be compared beside the first."""
 
 import json
 import sys
+import time
 
 import short_life
 
 import cachesvc_client
+from cachesvc_client.session.sessions import attached
 
 cachesvc_client.attach(bundle=sys.argv[1])
 
@@ -18,6 +21,12 @@ from model import inputs  # noqa: E402
 
 def function(x):
     return x.cos() * 2 + 1
+
+
+def wait_for_comparisons():
+    comparisons = attached().canary._comparisons
+    while comparisons is not None and comparisons._thread is not None:
+        time.sleep(0.01)
 
 
 differences, compilations = [], []
@@ -30,6 +39,8 @@ with torch.inference_mode():
         differences.append(float((compiled(batch) - function(inputs())).abs().max()))
         compilations.append(cachesvc_client.report().compilations)
         assert torch.equal(batch, inputs())
+        if "wait" in sys.argv:
+            wait_for_comparisons()
 report = cachesvc_client.report()
 print(
     json.dumps(

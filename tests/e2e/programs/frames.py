@@ -98,10 +98,20 @@ compared: list[object] = []
 
 
 def count_comparisons():
+    from cachesvc_client.canary import beside
     from cachesvc_client.canary.trial import _Eager
 
     compare_with = _Eager.compare_with
     _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
+    compare_kept = beside.compare_kept
+    beside.compare_kept = lambda *call: compared.append(call[0]) or compare_kept(*call)
+
+
+def wait_for_comparisons():
+    """Wait until nothing is left that a canary compares beside the service."""
+    comparisons = process().sessions.canary._comparisons
+    while comparisons is not None and comparisons._thread is not None:
+        time.sleep(0.01)
 
 
 def kernel_names():
@@ -158,6 +168,7 @@ with torch.no_grad():
     # PyTorch has imported it by now, so a program may read it.
     same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
     names = kernel_names()
+    wait_for_comparisons()
     seen = process().observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()

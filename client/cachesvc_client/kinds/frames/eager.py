@@ -51,6 +51,12 @@ def function_of(graph: EagerGraph) -> Callable[..., Any]:
     return functools.partial(names[_FORWARD], None)
 
 
+def deferred_function_of(graph: EagerGraph) -> Callable[..., Any]:
+    """Return what `function_of` returns, which is made at the first call."""
+    made = functools.cache(lambda: function_of(graph))
+    return lambda *inputs: made()(*inputs)
+
+
 def _pickled(graph: Any) -> bytes:
     """Return the text and its objects. Raises ``TypeError`` or ``pickle.PicklingError`` with the reason why a
     graph cannot be kept."""

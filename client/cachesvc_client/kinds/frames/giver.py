@@ -21,7 +21,7 @@ from . import ambient, gpu_libraries, stored
 from .arguments import FrameCall
 from .deferred import read_graph, sources_of_builder
 from .describe import changed
-from .eager import function_of
+from .eager import EagerGraph, deferred_function_of, function_of
 from .graph_facts import changed_operator
 from .groups import changed_group, groups_of_job, is_of_another_rank
 from .guards import Differs, live_guards
@@ -138,7 +138,8 @@ class Giver:
             raise Differs(why)
         if frame.skip is not None:
             return _skip(frame)
-        if match.comparison is not None and (reason := match.file.not_comparable(frame)):
+        required = match.comparison is not None and match.comparison.required
+        if required and (reason := match.file.not_comparable(frame)):
             raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
         with gpu_libraries.started(frame.libraries):
@@ -168,12 +169,26 @@ class _File:
         with sources_of_builder(self._content.sources), loaded_from(self._content.compiled):
             compiled = read_graph(self._content.graphs[name]).after_deserialization()
         if comparison is not None:
-            compiled = comparison(function_of(self._content.eager[name]), compiled)
+            compiled = _watched(comparison, self._content.eager[name], compiled)
         return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
 
     def not_comparable(self, frame: RecordedFrame) -> str:
         """Return why the canary cannot compare a graph of the frame, or an empty text."""
         return next((why for name in frame.graphs if (why := self._content.eager[name].refused)), "")
+
+
+def _watched(comparison: Comparison, eager: EagerGraph, compiled: Any) -> Any:
+    """Return a compiled graph with its first output compared. Raise only where the comparison is required."""
+    if comparison.required:
+        return comparison.watch(function_of(eager), compiled)
+    reason = eager.refused
+    if not reason:
+        try:
+            return comparison.watch(deferred_function_of(eager), compiled)
+        except Exception as error:  # noqa: BLE001 - a canary that fails is no reason to trace
+            reason = f"{type(error).__name__}: {error}"
+    comparison.skipped(reason)
+    return compiled
 
 
 class _Match(NamedTuple):
