@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import enum
 import functools
@@ -91,7 +90,7 @@ class Fields:
     b: int = 2
 
 
-class Made(abc.ABC):  # noqa: B024 - it is only registered with
+class Made:
     size = 1
     run = once(method)
     own = property(lambda _: 1)
@@ -114,7 +113,6 @@ CHANGES: dict[str, tuple[type, Callable[[], Any]]] = {
     "a property": (Made, lambda: setattr(Made, "own", property(lambda _: 2))),
     "a default value": (Made, lambda: setattr(method, "__defaults__", (2,))),
     "a new name": (Made, lambda: setattr(Made, "more", 1)),
-    "a registered class": (Made, lambda: Made.register(Holder)),
     "the order of fields": (Fields, reorder),
     "the metadata of a field": (Fields, other_metadata),
 }
