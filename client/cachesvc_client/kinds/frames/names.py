@@ -63,7 +63,7 @@ HAS_ATTRIBUTE = Hook(
     "PythonModuleVariable.call_obj_hasattr",
     _READS,
     _NO_FRAMES,
-    until="2.15",
+    until="2.14",
     role="speed",
 )
 ATTRIBUTE = Hook(
@@ -71,7 +71,7 @@ ATTRIBUTE = Hook(
     "PythonModuleVariable.var_getattr",
     _READS,
     _NO_FRAMES,
-    until="2.15",
+    until="2.14",
     role="speed",
 )
 ATTRIBUTE_BY_SLOT = Hook(
@@ -79,7 +79,7 @@ ATTRIBUTE_BY_SLOT = Hook(
     "PythonModuleVariable.tp_getattro_impl",
     _READS,
     _NO_FRAMES,
-    "2.15",
+    "2.14",
     role="speed",
 )
 INSTALL = Hook(
