@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import released
-from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, nonce
+from .keys import GRAPH_KEY, complete, nonce
 
 REPLACED = "replaced_in_torch"
 """Name of the part in a key: what a program put in the place of torch's own."""
@@ -19,8 +19,7 @@ UNKNOWN = "not_kept"
 
 def install_hooks() -> None:
     """Put the hooks in place when the application imports the modules. Safe to call again."""
-    complete(GRAPH_KEY, of_torch)
-    complete(AUTOGRAD_KEY, of_torch)
+    complete(GRAPH_KEY, of_torch)  # AOTAutograd's key inherits it
 
 
 def of_torch(_: Any, __: Any) -> dict[str, Any]:

@@ -137,7 +137,9 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
     followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
     tags = sorted(map(str, target.tags))
-    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest}"
+    if followed.unknown:
+        raise LookupError(f"operator {name} reads what has no description: {followed.unknown}")
+    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest_without(qualified)}"
 
 
 def _casts(definition: Any) -> list[str]:
@@ -184,8 +186,10 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         if unknown:
             return f"{name} code {unknown}"
         followed = FollowedCode(functions, _by_short_name(registered))
+        if followed.unknown:
+            return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
+        return ", ".join([f"{name} code {followed.digest_without(name)}", *kernels]) if followed.anything else ""
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("%s: its code is not known", name, exc_info=True)
         return f"{name} code {nonce('not known')}"
