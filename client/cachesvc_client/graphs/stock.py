@@ -118,10 +118,10 @@ def is_known(code: types.CodeType) -> bool:
 
 def _are_known(functions: Sequence[Any]) -> bool:
     """Return whether all functions are known, those that a module of torch compiles from a text among them."""
-    return all(is_known(one.__code__) or _is_compiled(one) for one in functions)
+    return all(is_known(one.__code__) or is_compiled(one) for one in functions)
 
 
-def _is_compiled(function: types.FunctionType) -> bool:
+def is_compiled(function: types.FunctionType) -> bool:
     if function.__code__.co_filename != _GENERATED:
         return False
     home = sys.modules.get(str(function.__globals__.get("__name__")), _NOTHING)
