@@ -8,6 +8,7 @@ still the same object is not judged again.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import itertools
 import operator
@@ -174,6 +175,14 @@ def _place(holder: Any) -> str:
 
 
 _released = Released()
+
+
+@atexit.register
+def _forget() -> None:
+    """Let go of what was judged. Else torch's objects would outlive torch at the end of the process."""
+    global _released
+    _released = Released()
+    tables.forget()
 
 
 def changes() -> Changes:

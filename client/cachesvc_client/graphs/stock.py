@@ -57,7 +57,7 @@ _C_FUNCTIONS = (
     types.MemberDescriptorType,
 )
 _C_KINDS = frozenset(_C_FUNCTIONS)
-_OPENED = (
+OPENED = (
     types.FunctionType,
     types.MethodType,
     staticmethod,
@@ -71,22 +71,26 @@ _OPENED = (
 """Types whose objects are code, or wrap code."""
 
 
+@functools.cache
 def torch_folder() -> str:
     """Return the folder of the loaded torch, with a separator at its end."""
     return os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
 
 
-@functools.cache
 def known_folders() -> tuple[str, ...]:
     """Return the folders whose code is of torch, of the standard library or of what torch is built on."""
-    paths = sysconfig.get_paths()
-    standard = {paths["stdlib"], paths["platstdlib"]}
-    found = [torch_folder()]
+    found = [torch_folder(), *_standard()]
     for name in _LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
             found.append(os.path.dirname(file) + os.sep if file.endswith("__init__.py") else file)
-    return (*found, *(os.path.join(folder, "") for folder in standard))
+    return tuple(found)
+
+
+@functools.cache
+def _standard() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(os.path.join(paths[one], "") for one in ("stdlib", "platstdlib"))
 
 
 def name_of(function: types.FunctionType) -> str:
@@ -104,16 +108,25 @@ def is_torchs(code: types.CodeType) -> bool:
     return code.co_filename.startswith(torch_folder())
 
 
-@functools.cache
-def _is_known_file(file: str, _: int) -> bool:
+_known_files: set[str] = set()
+"""Files that were found to be known. Of the others, each may be of a package that is imported later."""
+
+
+def _is_known_file(file: str) -> bool:
+    folders = known_folders()
     if "site-packages" in file or "dist-packages" in file:
-        return file.startswith(tuple(one for one in known_folders() if "-packages" in one))
-    return file.startswith(known_folders()) or file.startswith(_FROZEN)
+        return file.startswith(tuple(one for one in folders if "-packages" in one))
+    return file.startswith(folders) or file.startswith(_FROZEN)
 
 
 def is_known(code: types.CodeType) -> bool:
     """Return whether code is of torch, of the standard library or of a package that torch imports."""
-    return _is_known_file(code.co_filename, len(known_folders()))
+    file = code.co_filename
+    if file not in _known_files:
+        if not _is_known_file(file):
+            return False
+        _known_files.add(file)
+    return True
 
 
 def _are_known(functions: Sequence[Any]) -> bool:
@@ -233,7 +246,7 @@ def wrapped(value: Any) -> Iterator[Any]:
     elif _is_wrapper_of_torch(value):
         yield from (getattr(value, name, None) for name in getattr(type(value), "__slots__", ()))
     for name in _WRAPPED:
-        if isinstance(value, _OPENED) and (inner := getattr(value, name, None)) is not None:
+        if isinstance(value, OPENED) and (inner := getattr(value, name, None)) is not None:
             yield inner
     if isinstance(value, property):
         yield from (part for part in (value.fset, value.fdel) if part is not None)
@@ -254,7 +267,7 @@ def functions_in(value: Any, depth: int = _DEEPEST, seen: dict[int, Any] | None 
         for item in value.values() if isinstance(value, dict) else value:
             yield from functions_in(item, depth - 1, seen)
         return
-    elif not isinstance(value, _OPENED) and not _is_wrapper_of_torch(value):
+    elif not isinstance(value, OPENED) and not _is_wrapper_of_torch(value):
         return
     for inner in wrapped(value):
         yield from functions_in(inner, depth - 1, seen)
@@ -347,7 +360,7 @@ def _of_module(text: Source, file: str, module: types.ModuleType, name: str, val
     return _is_named(text, module, name, value, functions)
 
 
-_OPENED_SET = frozenset(_OPENED)
+_OPENED_SET = frozenset(OPENED)
 _TYPING = frozenset(("typing", "types", "typing_extensions", "collections.abc"))
 """Modules whose objects are types alone."""
 

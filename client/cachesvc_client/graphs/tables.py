@@ -277,6 +277,12 @@ def functions_of_entry(entry: Any) -> list[Any]:
     return found
 
 
+def forget() -> None:
+    """Let go of what was judged."""
+    for kept in (_judged, _own_patterns, _own_kernels, core.functions):
+        kept.clear()
+
+
 def unknown() -> str:
     """Return in words what was registered for an operator of PyTorch's and has no name; else an empty text."""
     return core.unknown()
