@@ -33,6 +33,8 @@ _STAND_INS = frozenset(("_raise_error", "_overload_dummy", "_dummy_fn", "_no_ini
 _LEFT_OVER = frozenset(
     (
         "torch.Storage",
+        "torch.distributed.rpc._get_debug_info",
+        "torch._torch_docs.private_func",
         "torch._numpy._ufuncs.ufunc",
         "torch.distributed._functional_collectives.backend_impl",
         "torch._dynamo.polyfills.loader.polyfill_handler",
@@ -140,6 +142,9 @@ def is_compiled(function: types.FunctionType) -> bool:
     home = sys.modules.get(str(function.__globals__.get("__name__")), _NOTHING)
     if home.__name__.startswith("torch.") and vars(home) is function.__globals__:
         return True
+    handler = getattr(sys.modules.get("torch._inductor.ops_handler"), "DefaultHandler", None)
+    if handler is not None and vars(handler).get(function.__code__.co_name) is function:
+        return True
     cached = function.__globals__.get("fn")  # how Inductor keeps a method's result on its object
     file = cached.__code__.co_filename if isinstance(cached, types.FunctionType) else ""
     return file.startswith(os.path.join(torch_folder(), "_inductor", "")) and "_on_self" in source(file).text
@@ -195,7 +200,7 @@ class Source:
         return together(self.text, name, others)
 
 
-def _words(text: str, name: str) -> Iterator[int]:
+def words(text: str, name: str) -> Iterator[int]:
     """Yield the places of a word in a text."""
     place = text.find(name)
     while place >= 0:
@@ -207,22 +212,35 @@ def _words(text: str, name: str) -> Iterator[int]:
 
 
 def together(text: str, name: str, others: set[str]) -> bool:
-    """Return whether one statement of a text has a name and one of the others."""
-    for place in _words(text, name):
-        begin, end = text.rfind("\n", 0, place), text.find("\n", place)
-        line = text[begin + 1 : end + 1 or None]
-        if line.rstrip().endswith(("(", ",", "=", "\\")):
-            line += text[end : end + 200]
+    """Return whether a statement of a text puts something of the other names under a name."""
+    for place in words(text, name):
+        rest = text[place + len(name) : place + len(name) + 300]
+        put = rest.lstrip("\"'] ")[:1] in ("=", ":", ",") or text[place - 3 : place] == "as " or text[place - 1] in "\"'"
+        if not put:
+            continue
+        line = _statement(text, place)
         if not others.isdisjoint(re.findall(r"\w+", line)):
             return True
     return False
+
+
+def _statement(text: str, place: int) -> str:
+    """Return the line of a place in a text, with up to three lines after it that lie deeper."""
+    begin, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+    margin = len(text[begin:place]) - len(text[begin:place].lstrip())
+    for _ in range(3):
+        following = text[end + 1 : end + 2 + margin]
+        if end < 0 or following.strip():
+            break
+        end = text.find("\n", end + 1)
+    return text[begin : end if end >= 0 else None]
 
 
 def assigned(text: str, name: str) -> bool:
     """Return whether a text assigns a value to a name."""
     return any(
         text[place + len(name) :].lstrip()[:1] in ("=", ":", ",") or text[max(0, place - 4) : place] in ("for ", " as ")
-        for place in _words(text, name)
+        for place in words(text, name)
     )
 
 
@@ -278,6 +296,36 @@ def _is_wrapper_of_torch(value: Any) -> bool:
     return module.partition(".")[0] in ("torch", "contextlib", "typing", "sympy") and not isinstance(value, type)
 
 
+def is_clean(value: Any, clean: dict[int, Any], traced: str = "") -> bool:
+    """Return whether all functions in a value are known. ``clean``: what was found so before, which grows.
+
+    ``traced``: what the file of code begins with that other code was traced into, which is no code of its own.
+    """
+    found: dict[int, Any] = {}
+    waiting = [(value, _DEEPEST)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth == 0 or id(one) in clean or id(one) in found:
+            continue
+        found[id(one)] = one
+        if isinstance(one, types.FunctionType):
+            code = one.__code__
+            if is_ours(code):
+                waiting.append((getattr(one, "__wrapped__", None), depth))
+                continue
+            if not (is_known(code) or is_compiled(one) or (traced and code.co_filename.startswith(traced))):
+                return False
+        elif isinstance(one, (list, tuple, dict)):
+            items = one.values() if isinstance(one, dict) else one
+            waiting += [(item, depth - 1) for item in items] if len(one) < _MOST_ITEMS else []
+            continue
+        elif not isinstance(one, OPENED) and not _is_wrapper_of_torch(one):
+            continue
+        waiting += [(inner, depth - 1) for inner in wrapped(one)]
+    clean.update(found)
+    return True
+
+
 def own_name(value: Any) -> str:
     """Return the name that a C function or a class has by itself."""
     return str(getattr(value, "__name__", ""))
@@ -292,7 +340,7 @@ def is_c_function(value: Any) -> bool:
 def in_class(file: str, qualified: str) -> str:
     """Return the part of a module's text that defines a class; an empty text if it has none of that name."""
     text, name = source(file).text, qualified.rpartition(".")[2]
-    for place in _words(text, name):
+    for place in words(text, name):
         margin = text[text.rfind("\n", 0, place) + 1 : place - len("class ")]
         if text[place - len("class ") : place] == "class " and not margin.strip():
             break
@@ -406,7 +454,9 @@ def _is_named(
     if isinstance(value, type) and kind.__module__.partition(".")[0] != "torch":
         return assigned(text.text, name)
     is_object = kind is not types.FunctionType and not is_c_function(value) and not isinstance(value, type)
-    if (is_object or (functions and _is_made(functions))) and (text.makes_names or assigned(text.text, name)):
+    holder = getattr(value, "__self__", None)
+    is_object |= type(holder) is re.Pattern
+    if (is_object or (functions and is_made(functions))) and (text.makes_names or assigned(text.text, name)):
         return True
     own = {part for one in functions for part in name_of(one).split(".")} or {own_name(value)}
     own |= {other for other, one in vars(module).items() if one is value and other != name}
@@ -415,7 +465,7 @@ def _is_named(
     )
 
 
-def _is_made(functions: Sequence[Any]) -> bool:
+def is_made(functions: Sequence[Any]) -> bool:
     """Return whether another function made the first one: a decorator, or a loop over names."""
     return name_of(functions[0]).endswith("<lambda>") or "<locals>" in name_of(functions[0])
 
@@ -477,8 +527,10 @@ def file_of_class(cls: type) -> str:
 
 
 def _of_class(cls: type, file: str, name: str, value: Any) -> bool:
-    torch = sys.modules["torch"]
-    if any(vars(base).get(name) is value for base in (*cls.__mro__[1:], torch.Tensor) if base is not cls):
+    tensor = sys.modules["torch"].Tensor
+    if cls is not tensor and vars(tensor).get(name) is value:
+        return True
+    if any(vars(base).get(name) is value for base in cls.__mro__[1:]):
         return True
     text = in_class(file, cls.__qualname__) or source(file).text
     if is_c_function(value):
@@ -511,14 +563,14 @@ def _of_class(cls: type, file: str, name: str, value: Any) -> bool:
         return True
     sets = "setattr(" in source(file).text or "vars()[" in text or "locals()[" in text
     if f"\n    def {name}(" in text:
-        return _is_made(functions) and any("setattr(" in source(one).text for one in files - {file})
+        return is_made(functions) and any("setattr(" in source(one).text for one in files - {file})
     native = any(is_c_function(vars(base).get(name)) for base in cls.__mro__[1:-1])
-    return (is_object or _is_made(functions)) and (sets or not native or assigned(text, name))
+    return (is_object or is_made(functions)) and (sets or not native or assigned(text, name))
 
 
 def _puts(text: str, name: str, own: set[str]) -> bool:
     """Return whether a text puts something of these names into a class: ``Class.name = own``."""
-    lines = (text[text.rfind("\n", 0, place) : text.find("\n", place)] for place in _words(text, name))
+    lines = (text[text.rfind("\n", 0, place) : text.find("\n", place)] for place in words(text, name))
     return any(
         f".{name} = " in line and not own.isdisjoint(re.findall(r"\w+", line)) for line in lines
     )

@@ -87,6 +87,7 @@ def _foreign_file(registration: str) -> str:
 
 def changed() -> Iterator[tuple[str, Any]]:
     """Yield place and value for each entry of a table that is not torch's own."""
+    _clean.clear()
     for module, name in _DECOMPOSITIONS:
         yield from _entries(f"{module}.{name}", _table(module, name), _is_own_decomposition)
     for module, name in _OTHERS:
@@ -98,6 +99,7 @@ def changed() -> Iterator[tuple[str, Any]]:
     for place, function in sorted(core.functions.items()):
         if place in _registrations():
             yield f"the implementation {place}", function
+    _clean.clear()
 
 
 def _table(module: str, name: str) -> Mapping[Any, Any]:
@@ -146,12 +148,11 @@ def _is_own(_: Any, value: Any) -> bool:
 
 
 def _has_known_functions(value: Any) -> bool:
-    return all(
-        stock.is_known(one.__code__) or stock.is_compiled(one) or one.__code__.co_filename.startswith(_TRACED)
-        for one in stock.functions_in(value)
-    )
+    return stock.is_clean(value, _clean, _TRACED)
 
 
+_clean: dict[int, Any] = {}
+"""Objects without code of a program, while one call of `changed` lasts."""
 _TRACED = "<eval_with_key>"
 """What the file of a graph's code begins with: that of a pattern, which the functions beside it made."""
 
@@ -170,9 +171,12 @@ def _is_own_decomposition(operator: Any, value: Any) -> bool:
         if root in own or own.strip("_") in name or own in _FOR_ANY or name in _decorators(one):
             return True
     functions = list(stock.functions_in(value))
-    makers = {part for one in functions for part in stock.name_of(one).split(".")}
     files = {one.__code__.co_filename for one in functions}
-    return not functions or any(stock.together(stock.source(one).text, name, makers) for one in files)
+    return not functions or (stock.is_made(functions) and any(_has_word(one, name) for one in files))
+
+
+def _has_word(file: str, name: str) -> bool:
+    return any(True for _ in stock.words(stock.source(file).text, name))
 
 
 def _decorators(function: types.FunctionType) -> str:
