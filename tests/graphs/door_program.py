@@ -251,7 +251,10 @@ SITUATIONS = {
     "Tensor.__getitem__": (replaced(tensor, "__getitem__"), lambda x: x[1:]),
     "Tensor.__matmul__": (replaced(tensor, "__matmul__"), lambda x: x @ x),
     "Tensor.__mul__": (replaced(tensor, "__mul__"), lambda x: x * x),
-    "Tensor.softmax": (swapped(tensor, "softmax", tensor.log_softmax, tensor.cumsum), lambda x: x.softmax(-1)),
+    "Tensor.softmax": (
+        swapped(tensor, "softmax", tensor.log_softmax, tensor.cumsum),
+        lambda x: x.softmax(-1),
+    ),
     "Tensor.sigmoid": (swapped(tensor, "sigmoid", tensor.tanh, tensor.sin), lambda x: x.sigmoid()),
     "Tensor.mT": (
         lambda: put(tensor, "mT", property(shifted(lambda one: one.t()))) if VERSION else nothing(),
@@ -276,7 +279,10 @@ SITUATIONS = {
     "a pass with the same uuid": (same_uuid, lambda x: x.cos() + 5),
     # what an operator's code reads
     "a method of an object": (nothing, operator("method", lambda _, gradient: HELPER.scaled(gradient))),
-    "a function in a dict": (nothing, operator("dict", lambda _, gradient: gradient * HELPER.table["f"](1.0))),
+    "a function in a dict": (
+        nothing,
+        operator("dict", lambda _, gradient: gradient * HELPER.table["f"](1.0)),
+    ),
     "a function in a list": (nothing, operator("list", lambda _, gradient: CASES[VERSION](gradient))),
     "torch's under a global name": (nothing, operator("named", lambda _, gradient: NAMED(gradient))),
     "a partial": (nothing, operator("partial", lambda _, gradient: DIRECT(gradient))),

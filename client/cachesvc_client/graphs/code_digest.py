@@ -46,7 +46,9 @@ _NOT_OF_CODE = frozenset(
 """Attributes of every class that decide nothing that the others do not."""
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
-_ALL_ATTRIBUTES = frozenset(("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy"))
+_ALL_ATTRIBUTES = frozenset(
+    ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
+)
 """Names with which code reads attributes of an object that it does not name."""
 _ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
 """Names with which code reads variables of the environment."""
@@ -121,7 +123,9 @@ class FollowedCode:
         if depth > _DEEPEST:
             return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
         if isinstance(value, types.ModuleType):
-            return self._object(value) if not _is_library_module(value.__name__) else f"module {value.__name__}"
+            return (
+                self._object(value) if not _is_library_module(value.__name__) else f"module {value.__name__}"
+            )
         if isinstance(value, enum.Enum):
             return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
         if isinstance(value, type):
@@ -177,7 +181,11 @@ class FollowedCode:
 
     def _c_function(self, value: Any, depth: int) -> str:
         holder = getattr(value, "__self__", None)
-        if holder is not None and not isinstance(holder, (types.ModuleType, type)) and "pybind" not in type(holder).__module__:
+        if (
+            holder is not None
+            and not isinstance(holder, (types.ModuleType, type))
+            and "pybind" not in type(holder).__module__
+        ):
             return f"{value.__name__} of {self._text(holder, depth + 1)}"
         owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
         module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
@@ -202,7 +210,9 @@ class FollowedCode:
         name = self._text(type(value), depth) if type(value) is not base else base.__name__
         if base in (dict, types.MappingProxyType):
             items = list(base.items(value))
-            return f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
+            return (
+                f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
+            )
         texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
         return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
 
@@ -210,7 +220,9 @@ class FollowedCode:
 
     def _object(self, value: Any) -> str:
         """Return the text of another object. Its attributes are read once all code is known that names them."""
-        if (number := self._numbers.get(id(value))) is None or not any(value is one for one, _ in self._objects):
+        if (number := self._numbers.get(id(value))) is None or not any(
+            value is one for one, _ in self._objects
+        ):
             number = self._number(value)
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
@@ -239,14 +251,21 @@ class FollowedCode:
         """Add a class of the application: its bases, its functions, and its other attributes by name."""
         number = self._numbers[id(cls)]
         self.anything = True
-        self.lines.append(f"class {number} of {self._text(type(cls))}: {[self._text(base) for base in cls.__bases__]}")
+        self.lines.append(
+            f"class {number} of {self._text(type(cls))}: {[self._text(base) for base in cls.__bases__]}"
+        )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
             if name in _NOT_OF_CODE or describe_plain(value) is not None and not name.startswith("__"):
                 continue
             if name == "_abc_impl":
                 continue
-            if _is_code(value) or name in ("__dataclass_fields__", "_fields", "_field_defaults", "_member_map_"):
+            if _is_code(value) or name in (
+                "__dataclass_fields__",
+                "_fields",
+                "_field_defaults",
+                "_member_map_",
+            ):
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
             self.lines.append(f"{number} registers {sorted(_registered(cls))}")
@@ -278,7 +297,9 @@ class FollowedCode:
         number, code = self._numbers[id(function)], function.__code__
         self.anything = True
         self.lines += [f"function {number}", *self._code(code)]
-        self.lines.append(f"defaults {self._text(function.__defaults__, 1)} {self._text(function.__kwdefaults__, 1)}")
+        self.lines.append(
+            f"defaults {self._text(function.__defaults__, 1)} {self._text(function.__kwdefaults__, 1)}"
+        )
         names = _names(code)
         self._names.update(names)
         for name in names:
@@ -350,7 +371,11 @@ def _registered(cls: type) -> Iterator[str]:
 
 
 def _is_code(value: Any) -> bool:
-    return callable(value) or isinstance(value, (classmethod, staticmethod, property)) or hasattr(type(value), "__get__")
+    return (
+        callable(value)
+        or isinstance(value, (classmethod, staticmethod, property))
+        or hasattr(type(value), "__get__")
+    )
 
 
 def _wrapped(value: Any) -> list[Any] | None:

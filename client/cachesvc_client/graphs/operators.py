@@ -202,7 +202,9 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         if followed.unknown:
             return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        return ", ".join([f"{name} code {followed.digest_without(name)}", *kernels]) if followed.anything else ""
+        return (
+            ", ".join([f"{name} code {followed.digest_without(name)}", *kernels]) if followed.anything else ""
+        )
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("%s: its code is not known", name, exc_info=True)
         return f"{name} code {nonce('not known')}"

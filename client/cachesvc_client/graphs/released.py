@@ -44,7 +44,9 @@ class Changes:
     @property
     def texts(self) -> list[str]:
         """Return a line for each place."""
-        return [f"{place} was replaced by the program: {text}" for place, text in sorted(self.described.items())]
+        return [
+            f"{place} was replaced by the program: {text}" for place, text in sorted(self.described.items())
+        ]
 
 
 class _Namespace:
@@ -201,5 +203,7 @@ def changes() -> Changes:
 
 def _in_words(value: Any) -> str:
     """Return the name of what stands in a place; a name that holds no address."""
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__qualname__
+    name = (
+        getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__qualname__
+    )
     return f"{getattr(value, '__module__', None) or type(value).__module__}.{name}"

@@ -215,7 +215,11 @@ def together(text: str, name: str, others: set[str]) -> bool:
     """Return whether a statement of a text puts something of the other names under a name."""
     for place in words(text, name):
         rest = text[place + len(name) : place + len(name) + 300]
-        put = rest.lstrip("\"'] ")[:1] in ("=", ":", ",") or text[place - 3 : place] == "as " or text[place - 1] in "\"'"
+        put = (
+            rest.lstrip("\"'] ")[:1] in ("=", ":", ",")
+            or text[place - 3 : place] == "as "
+            or text[place - 1] in "\"'"
+        )
         if not put:
             continue
         line = _statement(text, place)
@@ -239,7 +243,8 @@ def _statement(text: str, place: int) -> str:
 def assigned(text: str, name: str) -> bool:
     """Return whether a text assigns a value to a name."""
     return any(
-        text[place + len(name) :].lstrip()[:1] in ("=", ":", ",") or text[max(0, place - 4) : place] in ("for ", " as ")
+        text[place + len(name) :].lstrip()[:1] in ("=", ":", ",")
+        or text[max(0, place - 4) : place] in ("for ", " as ")
         for place in words(text, name)
     )
 
@@ -293,7 +298,9 @@ def functions_in(value: Any, depth: int = _DEEPEST, seen: dict[int, Any] | None 
 
 def _is_wrapper_of_torch(value: Any) -> bool:
     module = type(value).__module__ or ""
-    return module.partition(".")[0] in ("torch", "contextlib", "typing", "sympy") and not isinstance(value, type)
+    return module.partition(".")[0] in ("torch", "contextlib", "typing", "sympy") and not isinstance(
+        value, type
+    )
 
 
 def is_clean(value: Any, clean: dict[int, Any], traced: str = "") -> bool:
@@ -381,11 +388,15 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
                 continue
         if kind.__module__ in _TYPING and kind is not types.FunctionType and kind not in _OPENED_SET:
             continue
-        if (kind is types.FunctionType or callable(value)) and not _of_module(text, file, module, name, value):
+        if (kind is types.FunctionType or callable(value)) and not _of_module(
+            text, file, module, name, value
+        ):
             yield name, value
 
 
-_STATE = frozenset((str, int, float, bool, complex, bytes, type(None), types.ModuleType, dict, list, set, tuple, frozenset))
+_STATE = frozenset(
+    (str, int, float, bool, complex, bytes, type(None), types.ModuleType, dict, list, set, tuple, frozenset)
+)
 """Types of values in a namespace that are no code."""
 
 
@@ -447,7 +458,9 @@ def _is_named(
     if any(vars(_module(star, module)).get(name) is value for star in text.stars):
         return True
     kind = value if isinstance(value, type) else type(value)
-    if not is_own_module(kind.__module__ or "") or (module.__name__ == "torch" and _c_function(name) is not None):
+    if not is_own_module(kind.__module__ or "") or (
+        module.__name__ == "torch" and _c_function(name) is not None
+    ):
         return False
     if f"global {name}\n" in text.text or re.search(rf"for [^\n]*\b{re.escape(name)}\b[^\n]* in ", text.text):
         return True
@@ -505,7 +518,9 @@ def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
                     continue
                 if _is_of_dataclass(cls, name, function) or (not is_torchs(code) and is_known(code)):
                     continue
-        elif (kind in _C_KINDS or kind.__name__ == "instancemethod") and getattr(value, "__name__", name) == name:
+        elif (kind in _C_KINDS or kind.__name__ == "instancemethod") and getattr(
+            value, "__name__", name
+        ) == name:
             continue
         elif not (callable(value) or hasattr(kind, "__get__")):
             continue
@@ -571,16 +586,16 @@ def _of_class(cls: type, file: str, name: str, value: Any) -> bool:
 def _puts(text: str, name: str, own: set[str]) -> bool:
     """Return whether a text puts something of these names into a class: ``Class.name = own``."""
     lines = (text[text.rfind("\n", 0, place) : text.find("\n", place)] for place in words(text, name))
-    return any(
-        f".{name} = " in line and not own.isdisjoint(re.findall(r"\w+", line)) for line in lines
-    )
+    return any(f".{name} = " in line and not own.isdisjoint(re.findall(r"\w+", line)) for line in lines)
 
 
 def _is_of_dataclass(cls: type, name: str, function: types.FunctionType) -> bool:
     if function.__code__.co_filename != _GENERATED:
         return False
     home = str(getattr(sys.modules.get(cls.__module__ or ""), "__file__", ""))
-    return ("__dataclass_fields__" in vars(cls) and name.startswith("__")) or "exec(" in in_class(home, cls.__qualname__)
+    return ("__dataclass_fields__" in vars(cls) and name.startswith("__")) or "exec(" in in_class(
+        home, cls.__qualname__
+    )
 
 
 def _is_given(name: str, value: Any) -> bool:

@@ -192,7 +192,11 @@ def _functions_in_settings(module: str) -> Iterator[tuple[str, Any]]:
         value = getattr(entry, "user_override", None)
         if type(value) is contextvars.ContextVar:  # from 2.13 on
             value = value.get()
-        if value is None or isinstance(value, (bool, int, float, str, types.ModuleType)) or type(value) is object:
+        if (
+            value is None
+            or isinstance(value, (bool, int, float, str, types.ModuleType))
+            or type(value) is object
+        ):
             continue
         if not (isinstance(value, (dict, set)) or _is_own(None, value)):
             yield f"{module}.{name}", value
@@ -290,5 +294,3 @@ def forget() -> None:
 def unknown() -> str:
     """Return in words what was registered for an operator of PyTorch's and has no name; else an empty text."""
     return core.unknown()
-
-

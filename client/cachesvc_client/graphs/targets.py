@@ -129,5 +129,3 @@ def _modes() -> Iterator[type]:
     for mode in _get_current_dispatch_mode_stack():
         if not is_library(type(mode)):
             yield type(mode)
-
-
