@@ -27,7 +27,7 @@ from ..hooks import imports
 from ..hooks.table import Hook
 from . import stock, tables
 from .keys import AUTOGRAD_KEY, complete, graph_nodes, nonce
-from .tables import CORE
+from .tables import CORE as CORE
 
 _log = logging.getLogger("cachesvc")
 

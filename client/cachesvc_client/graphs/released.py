@@ -157,7 +157,7 @@ class Released:
                 value
                 for name, module in self._modules.items()
                 for value in vars(module).values()
-                if isinstance(value, type)
+                if issubclass(type(value), type)
                 and id(value) not in self._namespaces
                 and str(value.__module__).startswith("torch")
                 and not _place(value).startswith(_SCRIPT)

@@ -404,7 +404,7 @@ def _of_module(text: Source, file: str, module: types.ModuleType, name: str, val
     original = _c_function(name) if module.__name__ == "torch" else None
     if value is original is not None or f"{module.__name__}.{name}" in _LEFT_OVER:
         return True
-    if isinstance(value, type):
+    if issubclass(type(value), type):  # `isinstance` would ask objects that warn of themselves
         return _class_of_module(text, module, name, value)
     if name not in text.functions and original is None:
         if own_name(value) == name if is_c_function(value) else _is_at_home(value, name):
@@ -416,6 +416,8 @@ def _of_module(text: Source, file: str, module: types.ModuleType, name: str, val
         return False
     if name in text.functions:
         return leads_to(functions, file, name) or _are_stand_ins(functions)
+    if leads_to(functions, file, name):
+        return True
     return _is_named(text, module, name, value, functions)
 
 
@@ -442,7 +444,7 @@ def _c_function(name: str) -> Any:
 
 def _is_at_home(value: Any, name: str) -> bool:
     """Return whether a function stands under its own name in its own module."""
-    if type(value) is not types.FunctionType:
+    if type(value) is not types.FunctionType or value.__code__.co_name != name:
         return False
     home = str(value.__globals__.get("__name__"))
     return is_own_module(home) and vars(sys.modules.get(home, _NOTHING)).get(name) is value
