@@ -17,6 +17,8 @@ import torch._functorch._aot_autograd.autograd_cache as autograd_cache
 import torch._inductor.codecache as codecache
 import torch._inductor.compile_fx as compile_fx
 
+from cachesvc_client.hooks import imports
+
 keys: dict[str, list[str]] = {}
 
 
@@ -24,22 +26,23 @@ class Stopped(Exception):
     pass
 
 
-def stop_after_lookup(*_, **__):
+def stop_after_lookup(_):
     raise Stopped
 
 
-def noting(original, position):
-    def looked_up(*args, **kwargs):
-        answer = original(*args, **kwargs)
-        keys[program.__name__].append(args[0] if position is None else answer[position])
+def noting(position):
+    def looked_up(call):
+        answer = call()
+        keys[program.__name__].append(call.args[0] if position is None else answer[position])
         return answer
 
     return looked_up
 
 
-codecache.FxGraphCache.load_with_key = noting(codecache.FxGraphCache.load_with_key, None)
-autograd_cache.autograd_cache_key = noting(autograd_cache.autograd_cache_key, 0)
-compile_fx.fx_codegen_and_compile = stop_after_lookup
+# As hooks of cachesvc, which would take functions of this program in torch for replacements.
+imports.hook(codecache, "FxGraphCache.load_with_key", noting(None))
+imports.hook(autograd_cache, "autograd_cache_key", noting(0))
+imports.hook(compile_fx, "fx_codegen_and_compile", stop_after_lookup, reaches=(Stopped,))
 
 
 def function(x):

@@ -141,18 +141,6 @@ def test_an_order_that_cannot_be_settled_stays(monkeypatch: pytest.MonkeyPatch) 
     ambient._choose_attention.cache_clear()
 
 
-def test_a_method_of_tensors_that_the_program_replaced_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    details = New(torch.fx.symbolic_trace(lambda x: x.sin().split(2)), graph_on("cpu"))
-    assert ambient.of_autograd(details, details.gm) == {}
-    monkeypatch.setattr(torch.Tensor, "sin", torch.Tensor.cos)
-    other_method = ambient.of_autograd(details, details.gm)["replaced_methods"]
-    monkeypatch.setattr(torch.Tensor, "sin", lambda x: x + 1)
-    own_code = ambient.of_autograd(details, details.gm)["replaced_methods"]
-    monkeypatch.setattr(torch.Tensor, "sin", lambda x: x + 2)
-    assert len({str(one) for one in (other_method, own_code)}) == 2
-    assert ambient.of_autograd(details, details.gm)["replaced_methods"] != own_code
-
-
 def test_hints_of_sizes_are_read_from_the_tensors_where_pytorch_keeps_them_nowhere_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,7 +15,7 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these six:
+No key of PyTorch holds these five:
 
 - Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
   backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
@@ -25,8 +25,6 @@ No key of PyTorch holds these six:
 - Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator
   is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
   ``SDPBackend.MATH`` a process restored the fused operator].
-- A graph names methods of tensors, and its trace calls them. Where a program replaced ``torch.Tensor.sin``,
-  the key says ``sin`` all the same [measured, 2.13: wrong numbers].
 - Passes that put all-gathers together write the number of this rank into the code, as an offset.
 - A constant in pinned memory makes outputs in pinned memory.
 
@@ -62,7 +60,6 @@ PARTS = {
     "donated_buffers": "the tensors that a backward may overwrite",
     "hidden_outputs": "which outputs are only saved for a backward",
     "attention_backends": "the allowed attention backends",
-    "replaced_methods": "methods of tensors that the program replaced",
     "inductor_config_comms": "settings for collectives",
     "compile_on_one_rank": "code for any rank",
     "rank": "the rank of the process",
@@ -171,9 +168,6 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     if any(_may_be_attention(node) for node in graph_nodes(graph)):
         settle_attention_order()
         parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
-    methods = {node.target for node in graph_nodes(graph) if node.op == "call_method"}
-    if replaced := [text for method in sorted(methods) if (text := replacement(method))]:
-        parts["replaced_methods"] = replaced
     attributes = _attributes_named(details.__class__)
     if "sac_context_fn_hashes" not in attributes and (saves := _saved_by_checkpoints(graph)):
         parts["sac_context_fn_hashes"] = saves

@@ -23,7 +23,7 @@ from typing import Any
 from ..hooks import imports
 from ..hooks.table import Hook
 from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
-from . import ambient
+from . import ambient, door
 
 _log = logging.getLogger("cachesvc")
 
@@ -63,6 +63,7 @@ _WORDS = {
     "user_defined_triton_source": "source of a Triton kernel",
     "triton_kernel_source_codes": "source of a Triton kernel",
     "python_operators": "code of an operator",
+    **door.PARTS,
     "example_inputs": "input",
     "aot_config": "how parameters and inputs are passed",
     "gm": "graph",
@@ -151,7 +152,7 @@ def parse_lines(lines: Iterable[str]) -> dict[str, str]:
             continue
         component = name if part is None else f"{name}[{part}]"
         if len(component) <= MAX_TEXT:
-            components[component] = _text(digest, text)
+            components[component] = _long_text(digest, text) if name in door.PARTS else _text(digest, text)
     return components
 
 
@@ -182,11 +183,24 @@ def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Compone
         for name in mine
         if name in theirs and mine[name] != theirs[name]
     ]
+    differences += _on_one_side(mine, theirs)
     if ambient.ALWAYS not in mine or ambient.ALWAYS in theirs:
         return differences
     lacking = [words for name, words in ambient.PARTS.items() if name in mine and name not in theirs]
     older = _OLDER.format(" and ".join(dict.fromkeys(lacking)))
     return [ComponentDifference(_BUILDER, "newer", older), *differences]
+
+
+def _on_one_side(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[ComponentDifference]:
+    """Return what only one of two keys says of code that is not torch's own."""
+    names = {name for name in (*mine, *theirs) if name.partition("[")[0] in door.PARTS}
+    return [
+        ComponentDifference(
+            door.PARTS[name.partition("[")[0]], mine.get(name, "nothing"), theirs.get(name, "nothing")
+        )
+        for name in sorted(names)
+        if name not in mine or name not in theirs
+    ]
 
 
 def _in_words(component: str) -> str:
@@ -206,6 +220,12 @@ def _shown(mine: str, theirs: str) -> tuple[str, str]:
     """Return two texts without their digests, if they differ without them."""
     left, right = mine.partition(" #")[0], theirs.partition(" #")[0]
     return (left, right) if left != right else (mine, theirs)
+
+
+def _long_text(digest: str, text: str) -> str:
+    """Return a text of cachesvc's own, which names a place or a reason, with the digest of what is left out."""
+    shown = "".join(letter for letter in text if letter.isprintable())
+    return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 14]}… #{digest[:8]}"
 
 
 def _text(digest: str, text: str) -> str:

@@ -25,14 +25,14 @@ from typing import Any
 
 from ..hooks import imports
 from ..hooks.table import Hook
+from . import stock, tables
 from .keys import AUTOGRAD_KEY, complete, graph_nodes, nonce
+from .tables import CORE as CORE
 
 _log = logging.getLogger("cachesvc")
 
 ATTRIBUTE = "python_operators"
 """Name of the component in the details that AOTAutograd's key is made of."""
-CORE = frozenset({"aten", "prim", "prims"})
-"""Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _TRACED = (
     r"(?m)^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
 )
@@ -76,8 +76,12 @@ class RegisteredFunctions:
         """Record the arguments of ``Library.impl``: thousands of calls come while torch is imported."""
         name = str(getattr(op_name, "_name", op_name))
         qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
-        if qualified.partition("::")[0] not in CORE:
-            key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
+        key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
+        if qualified.partition("::")[0] in CORE:
+            if not all(stock.is_known(one.__code__) for one in stock.functions_in(fn)):
+                place = name.partition("::")[2] if "::" in name else name
+                tables.core.functions[f"{library.ns}/{place}/{key}"] = fn
+        else:
             self.by_operator.setdefault(qualified, {})[key] = fn
 
 
@@ -137,7 +141,9 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
     followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
     tags = sorted(map(str, target.tags))
-    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest}"
+    if followed.unknown:
+        raise LookupError(f"operator {name} reads what has no description: {followed.unknown}")
+    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest_without(qualified)}"
 
 
 def _casts(definition: Any) -> list[str]:
@@ -155,8 +161,17 @@ def install_hooks(registered: RegisteredFunctions) -> None:
 
     Safe to call again.
     """
+    imports.when_imported("torch.library", _note_earlier)
     _LIBRARY.install(registered.impl)
     complete(AUTOGRAD_KEY, functools.partial(key_parts, registered))
+
+
+def _note_earlier(module: Any) -> None:
+    """Note the registrations for operators of PyTorch's own that came before the hook."""
+    if not hasattr(getattr(module, "Library", None), "impl") or hasattr(module.Library.impl, "__wrapped__"):
+        return
+    spaces = tuple(f"{one}/" for one in CORE)
+    tables.core.earlier |= {one for one in getattr(module, "_impls", ()) if one.startswith(spaces)}
 
 
 def key_parts(registered: RegisteredFunctions, _: Any, graph: Any) -> dict[str, list[str]]:
@@ -184,8 +199,12 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         if unknown:
             return f"{name} code {unknown}"
         followed = FollowedCode(functions, _by_short_name(registered))
+        if followed.unknown:
+            return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
+        return (
+            ", ".join([f"{name} code {followed.digest_without(name)}", *kernels]) if followed.anything else ""
+        )
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("%s: its code is not known", name, exc_info=True)
         return f"{name} code {nonce('not known')}"
@@ -207,9 +226,7 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
         return [], nonce("registered before cachesvc was attached")
     functions += [by_key[key] for key in sorted(by_key) if _is_traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)
-    if entry is not None and entry.fake_impl.kernel is not None:
-        functions.append(entry.fake_impl.kernel.func)
-    return functions, ""
+    return functions + tables.functions_of_entry(entry), ""
 
 
 def _of_definition(definition: Any) -> list[Any]:

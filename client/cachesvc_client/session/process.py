@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graphs import ambient, backend_names, key_components, operators
+from ..graphs import ambient, backend_names, door, key_components, operators
 from ..hooks import counters, imports
 from ..kinds.kind import ProcessCallbacks
 from .compile_hook import hook_compiles
@@ -66,6 +66,7 @@ class Process(ProcessOutput):
         key_components.install_hooks(self.components)
         operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
+        door.install_hooks()
         backend_names.install_hooks()
         self.collector.install_hooks()
         callbacks = ProcessCallbacks(

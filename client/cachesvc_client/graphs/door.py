@@ -1,0 +1,46 @@
+"""Puts into PyTorch's keys what a graph depends on and is not torch's own as it was released.
+
+On a torch as it was released, a graph that calls nothing of an application's has the key that PyTorch gives it.
+Where something has no description that holds in other processes, the key is one that no other process has, and
+the reason names it: never is something left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import released, targets
+from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, nonce
+
+REPLACED = "replaced_in_torch"
+"""Name of the part in a key: what a program put in the place of torch's own."""
+CALLED = "called_code"
+"""Name of the part in a key: the code of the application that a trace of the graph runs."""
+UNKNOWN = "not_kept"
+"""Name of the part in a key that no other process has: why nothing can be kept under it."""
+PARTS = {
+    REPLACED: "what the program replaced in torch",
+    CALLED: "code that the graph calls",
+    UNKNOWN: "not kept",
+}
+"""Names that parts have in a key -> words for a reason of an outcome."""
+
+
+def install_hooks() -> None:
+    """Put the hooks in place when the application imports the modules. Safe to call again."""
+    complete(GRAPH_KEY, of_torch)  # AOTAutograd's key inherits it
+    complete(AUTOGRAD_KEY, of_graph)
+
+
+def of_torch(_: Any, __: Any) -> dict[str, Any]:
+    """Return the part of a key for what a program changed in torch; nothing for torch as released."""
+    changes = released.changes()
+    parts: dict[str, Any] = {REPLACED: changes.texts} if changes.described else {}
+    return parts | ({UNKNOWN: nonce(changes.unknown)} if changes.unknown else {})
+
+
+def of_graph(details: Any, graph: Any) -> dict[str, Any]:
+    """Return the part of AOTAutograd's key for a graph that depends on code of the application's."""
+    texts, unknown = targets.describe(graph, getattr(details, "example_inputs", None) or ())
+    parts: dict[str, Any] = {CALLED: texts} if texts else {}
+    return parts | ({UNKNOWN: nonce(unknown)} if unknown else {})

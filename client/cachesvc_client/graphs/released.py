@@ -1,0 +1,209 @@
+"""Finds every place where the loaded torch is not torch as it was released.
+
+`changes` walks the modules of torch and their classes, and the tables of AOTAutograd and Inductor, and returns
+what a program put there. Whatever is compiled can depend on it, and PyTorch's keys hold the version of torch
+alone. A patch may come at any moment: each call sees the patches of that moment. What was judged before and is
+still the same object is not judged again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import itertools
+import operator
+import sys
+import threading
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import stock, tables
+from .code_digest import FollowedCode
+
+_MEMBERS = 64
+"""Namespaces that are compared in one step."""
+_SCRIPT = ("torch.jit", "torch.ScriptMethod", "torch.compiler._cache.CacheInfo")
+"""Beginnings of the names of classes that no graph of ``torch.compile`` reaches: TorchScript's, and counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Says how the loaded torch differs from its release.
+
+    Attributes:
+        described: Place -> what stands there. Equal in each process in which the same was put there.
+        unknown: In words, the first place whose content has no description that holds in other processes;
+            empty if there is none.
+    """
+
+    described: Mapping[str, str] = field(default_factory=dict)
+    unknown: str = ""
+
+    @property
+    def texts(self) -> list[str]:
+        """Return a line for each place."""
+        return [
+            f"{place} was replaced by the program: {text}" for place, text in sorted(self.described.items())
+        ]
+
+
+class _Namespace:
+    """Holds one module or class, its names as they were judged last, and what was not torch's own there."""
+
+    __slots__ = ("changed", "holder", "keys", "names", "values")
+
+    def __init__(self, holder: Any) -> None:
+        self.holder = holder
+        self.names = _names_of(holder)
+        self.judge()
+
+    def judge(self) -> None:
+        """Judge all values."""
+        self.keys, self.values = list(self.names), list(self.names.values())
+        found = stock.class_changes if isinstance(self.holder, type) else stock.module_changes
+        self.changed = dict(found(self.holder))
+
+
+class _Part:
+    """Compares some namespaces at once: most did not change since the last call."""
+
+    __slots__ = ("keys", "members", "names", "values")
+
+    def __init__(self, members: list[_Namespace]) -> None:
+        self.members = members
+        self.names = [one.names for one in members]
+        self._keep()
+
+    def judge_again(self) -> bool:
+        """Judge the namespaces again in which a value was replaced; return whether there were any."""
+        if _is_same(self.names, self.keys, self.values):
+            return False
+        for one in self.members:
+            if not _is_same([one.names], one.keys, one.values):
+                one.judge()
+        self._keep()
+        return True
+
+    def _keep(self) -> None:
+        self.keys = [key for one in self.members for key in one.keys]
+        self.values = [value for one in self.members for value in one.values]
+
+
+def _is_same(names: list[dict[str, Any]], keys: list[str], values: list[Any]) -> bool:
+    """Return whether the same objects stand under the same names."""
+    flat = itertools.chain.from_iterable
+    return list(flat(names)) == keys and all(map(operator.is_, flat(map(dict.values, names)), values))
+
+
+def _names_of(holder: Any) -> dict[str, Any]:
+    """Return the dict in which a module or class keeps its names. A class shows only a proxy of it."""
+    names = vars(holder)
+    if isinstance(names, dict):
+        return names
+    [kept] = (one for one in gc.get_referents(names) if isinstance(one, dict))
+    return dict(kept) if not isinstance(kept, dict) else kept
+
+
+class Released:
+    """Keeps what was judged, so that a call judges only what is new."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._namespaces: dict[int, _Namespace] = {}
+        self._parts: list[_Part] = []
+        self._changed: dict[str, Any] = {}
+        self._modules: dict[str, types.ModuleType] = {}
+        self._loaded = 0
+
+    def changed(self) -> dict[str, Any]:
+        """Return what stands in the place of torch's own, by place."""
+        with self._lock:
+            new = self._add_modules()
+            for part in self._parts:
+                new |= part.judge_again()
+            if new:
+                self._add_classes()
+                self._changed = {
+                    f"{_place(one.holder)}.{name}": value
+                    for one in self._namespaces.values()
+                    for name, value in one.changed.items()
+                }
+            return self._changed
+
+    def _add_modules(self) -> bool:
+        """Add the modules of torch that were imported since; return whether there are any."""
+        if len(sys.modules) == self._loaded:
+            return False
+        self._loaded, folder = len(sys.modules), stock.torch_folder()
+        found = [
+            module
+            for name, module in list(sys.modules.items())
+            if name.startswith("torch")
+            and (name == "torch" or name.startswith("torch."))
+            and type(module) is types.ModuleType
+            and self._modules.get(name) is not module
+            and str(vars(module).get("__file__") or folder).startswith(folder)
+        ]
+        self._modules.update((module.__name__, module) for module in found)
+        self._add(found)
+        return bool(found)
+
+    def _add_classes(self) -> None:
+        """Add the classes of torch that stand in its modules."""
+        while True:
+            classes = [
+                value
+                for name, module in self._modules.items()
+                for value in vars(module).values()
+                if issubclass(type(value), type)
+                and id(value) not in self._namespaces
+                and str(value.__module__).startswith("torch")
+                and not _place(value).startswith(_SCRIPT)
+            ]
+            if not classes:
+                return
+            self._add(classes)
+
+    def _add(self, holders: list[Any]) -> None:
+        new = [_Namespace(one) for one in {id(one): one for one in holders}.values()]
+        self._namespaces.update((id(one.holder), one) for one in new)
+        self._parts += [_Part(new[start : start + _MEMBERS]) for start in range(0, len(new), _MEMBERS)]
+
+
+def _place(holder: Any) -> str:
+    return f"{holder.__module__}.{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
+
+
+_released = Released()
+
+
+@atexit.register
+def _forget() -> None:
+    """Let go of what was judged. Else torch's objects would outlive torch at the end of the process."""
+    global _released
+    _released = Released()
+    tables.forget()
+
+
+def changes() -> Changes:
+    """Return how torch, as it is loaded now, differs from its release."""
+    found = {**_released.changed(), **dict(tables.changed())}
+    reason = tables.unknown()
+    described: dict[str, str] = {}
+    for place, value in sorted(found.items()):
+        followed = FollowedCode([value])
+        described[place] = f"{_in_words(value)} code {followed.digest}"
+        # A pass that says what it is by a `uuid` is known to PyTorch, whatever else its class reads.
+        if followed.unknown and not hasattr(value, "uuid"):
+            reason = reason or f"{place} was replaced by the program, which reads {followed.unknown}"
+    return Changes(described, reason)
+
+
+def _in_words(value: Any) -> str:
+    """Return the name of what stands in a place; a name that holds no address."""
+    name = (
+        getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__qualname__
+    )
+    return f"{getattr(value, '__module__', None) or type(value).__module__}.{name}"

@@ -1,0 +1,296 @@
+"""Finds what a program put into the tables of AOTAutograd, of Inductor and of the dispatcher.
+
+The tables say what an operator of PyTorch's is traced into and compiled to: decompositions, lowerings, patterns,
+passes, code generators of a device, and Python functions that a program registered for operators of PyTorch's.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import sys
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import stock
+from .code_digest import is_library
+
+CORE = frozenset({"aten", "prim", "prims"})
+"""Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
+_DECOMPOSITIONS = (
+    ("torch._decomp", "decomposition_table"),
+    ("torch._decomp", "pre_autograd_decomposition_table"),
+    ("torch._decomp", "meta_table"),
+    ("torch._inductor.decomposition", "decompositions"),
+    ("torch._inductor.decomposition", "extra_random_decomps"),
+)
+"""Tables from an operator to the function that it is traced into."""
+_OTHERS = (
+    ("torch._inductor.lowering", "lowerings"),
+    ("torch._inductor.lowering", "user_lowerings"),
+    ("torch._inductor.lowering", "_maybe_layout_constraints"),
+    ("torch._inductor.lowering", "layout_constraints"),
+    ("torch._inductor.codegen.common", "device_codegens"),
+    ("torch._inductor.codegen.common", "device_op_overrides_dict"),
+    ("torch._inductor.codegen.common", "custom_backend_passes"),
+    ("torch._inductor.codegen.common", "custom_backend_codegen_configs"),
+    ("torch._inductor.choices", "_REGISTERED"),
+)
+"""Other tables, from an operator or a device to functions and classes."""
+_SETTINGS = ("torch._inductor.config", "torch._functorch.config")
+"""Modules of settings, of which some are functions."""
+_FOR_ANY = frozenset(("_special_op_to_decompose_cia",))
+"""Functions that stand in a table for operators of any name."""
+_REGISTERED = re.compile(r"(?m)^(\w+)(?:\[alias\])?: registered at (.+\.py|/dev/null):\d+")
+"""Matches a registration from Python in PyTorch's list of an operator's registrations."""
+
+
+class RegisteredForCore:
+    """Records the functions that a program registers for operators of PyTorch's own.
+
+    ``functions``: ``namespace/operator/dispatch key`` -> function. ``earlier``: registrations of which only
+    PyTorch knows, from before the hook was in place.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Any] = {}
+        self.earlier: set[str] = set()
+        self._unknown: dict[str, str] | None = None
+
+    def unknown(self) -> str:
+        """Return in words the first earlier registration that is not PyTorch's own; else an empty text."""
+        if self._unknown is None:
+            self._unknown = {one: _foreign_file(one) for one in sorted(self.earlier)}
+        found = (one for one, file in self._unknown.items() if file and one in _registrations())
+        return next((f"{one} was registered before cachesvc was attached" for one in found), "")
+
+
+core = RegisteredForCore()
+"""What this process registered."""
+
+
+def _registrations() -> set[str]:
+    return getattr(sys.modules.get("torch.library"), "_impls", set())
+
+
+def _foreign_file(registration: str) -> str:
+    """Return the file, out of torch's folder, in which an operator got a function of a program."""
+    import torch
+
+    namespace, name, key = registration.split("/")
+    dump = torch._C._dispatch_dump(f"{namespace}::{name}")
+    files = [file for one, file in _REGISTERED.findall(dump) if one == key]
+    return next((file for file in files if not file.startswith((stock.torch_folder(), "/dev/null"))), "")
+
+
+def changed() -> Iterator[tuple[str, Any]]:
+    """Yield place and value for each entry of a table that is not torch's own."""
+    _clean.clear()
+    for module, name in _DECOMPOSITIONS:
+        yield from _entries(f"{module}.{name}", _table(module, name), _is_own_decomposition)
+    for module, name in _OTHERS:
+        yield from _entries(f"{module}.{name}", _table(module, name), _is_own)
+    for module in _SETTINGS:
+        yield from _functions_in_settings(module)
+    yield from _patterns()
+    yield from _of_operators()
+    for place, function in sorted(core.functions.items()):
+        if place in _registrations():
+            yield f"the implementation {place}", function
+    _clean.clear()
+
+
+def _table(module: str, name: str) -> Mapping[Any, Any]:
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, dict) else {}
+
+
+_judged: dict[str, tuple[list[Any], list[Any], list[tuple[str, Any]]]] = {}
+"""Table -> its keys and values when they were judged, and what was not torch's own."""
+
+
+def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[str, Any]]:
+    """Return the entries of a table that are not torch's own. Nothing is judged twice."""
+    keys, values = list(table), list(table.values())
+    before = _judged.get(place)
+    if before is not None and len(before[1]) == len(values):
+        if all(map(_is, before[0], keys)) and all(map(_is, before[1], values)):
+            return before[2]
+    known = {id(key): value for key, value in zip(*before[:2], strict=True)} if before else {}
+    bad = {name for name, _ in before[2]} if before else set()
+    found = []
+    for key, value in zip(keys, values, strict=True):
+        name = f"{place}[{key}]"
+        if known.get(id(key), known) is value and name not in bad:
+            continue
+        if not is_own(key, value):
+            found.append((name, value))
+    _judged[place] = (keys, values, found)
+    return found
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _is_own(_: Any, value: Any) -> bool:
+    """Return whether a value holds no code of a program."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(_is_own(None, one) for one in value)
+    if isinstance(value, type):
+        return is_library(value)
+    if not is_library(type(value)):
+        return False
+    parts = vars(value).values() if type(value).__module__.startswith("torch._inductor.codegen") else ()
+    return _has_known_functions(value) and all(_is_own(None, one) for one in parts if isinstance(one, type))
+
+
+def _has_known_functions(value: Any) -> bool:
+    return stock.is_clean(value, _clean, _TRACED)
+
+
+_clean: dict[int, Any] = {}
+"""Objects without code of a program, while one call of `changed` lasts."""
+_TRACED = "<eval_with_key>"
+"""What the file of a graph's code begins with: that of a pattern, which the functions beside it made."""
+
+
+def _is_own_decomposition(operator: Any, value: Any) -> bool:
+    """Return whether a function of torch's stands in a table for the operator that it was written for."""
+    if not _is_own(None, value):
+        return False
+    space, _, rest = str(getattr(operator, "_name", operator)).partition("::")
+    if space not in CORE:
+        return True
+    name = rest.partition(".")[0]
+    root = name.strip("_").removesuffix("_copy").removesuffix("_backward")
+    for one in stock.functions_in(value):
+        own = one.__code__.co_name
+        if root in own or own.strip("_") in name or own in _FOR_ANY or name in _decorators(one):
+            return True
+    functions = list(stock.functions_in(value))
+    files = {one.__code__.co_filename for one in functions}
+    return not functions or (stock.is_made(functions) and any(_has_word(one, name) for one in files))
+
+
+def _has_word(file: str, name: str) -> bool:
+    return any(True for _ in stock.words(stock.source(file).text, name))
+
+
+def _decorators(function: types.FunctionType) -> str:
+    """Return the lines of a module between the definition before a function and the function."""
+    text = stock.source(function.__code__.co_filename).text
+    place = text.find(f"\ndef {function.__code__.co_name}(")
+    return text[text.rfind("\n\n\n", 0, place) : place] if place >= 0 else ""
+
+
+def _functions_in_settings(module: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings whose values are functions, or objects of a program's classes."""
+    for name, entry in list(getattr(sys.modules.get(module), "_config", {}).items()):
+        value = getattr(entry, "user_override", None)
+        if type(value) is contextvars.ContextVar:  # from 2.13 on
+            value = value.get()
+        if (
+            value is None
+            or isinstance(value, (bool, int, float, str, types.ModuleType))
+            or type(value) is object
+        ):
+            continue
+        if not (isinstance(value, (dict, set)) or _is_own(None, value)):
+            yield f"{module}.{name}", value
+
+
+def _patterns() -> Iterator[tuple[str, Any]]:
+    """Yield the patterns of a program in Inductor's own passes."""
+    matcher = sys.modules.get("torch._inductor.pattern_matcher")
+    kind = getattr(matcher, "PatternMatcherPass", None)
+    if kind is None:
+        return
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch._inductor.fx_passes"):
+            for passes, where in _passes(module, kind):
+                patterns = getattr(passes, "patterns", {})
+                entries = [one for several in patterns.values() for one in several]
+                for number, one in enumerate(entries):
+                    if id(one) not in _own_patterns:
+                        if all(map(_has_known_functions, vars(one).values())):
+                            _own_patterns[id(one)] = one
+                        else:
+                            yield f"{name}.{where}[{number}]", one
+
+
+_own_patterns: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Patterns that were judged to be torch's own."""
+
+
+def _passes(module: Any, kind: Any) -> Iterator[tuple[Any, str]]:
+    for name, value in list(vars(module).items()):
+        if isinstance(value, kind):
+            yield value, name
+        elif isinstance(value, (list, tuple)):
+            yield from ((one, f"{name}[{place}]") for place, one in enumerate(value) if isinstance(one, kind))
+        elif isinstance(value, dict):
+            yield from ((one, f"{name}[{key}]") for key, one in value.items() if isinstance(one, kind))
+
+
+def _of_operators() -> Iterator[tuple[str, Any]]:
+    """Yield the functions of a program in the tables that the objects of PyTorch's operators have."""
+    ops = sys.modules["torch"].ops
+    for one in _operators(ops):
+        held = getattr(one, "__dict__", {})
+        for table in ("py_kernels", "python_key_table", "functorch_table"):
+            entries = held.get(table)
+            for key, value in entries.items() if entries else ():
+                if not _is_own_function(value):
+                    yield f"{one}.{table}[{getattr(key, '__qualname__', key)}]", value
+    registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
+    for name, entry in sorted(getattr(registry, "_data", {}).items()):
+        if name.partition("::")[0] in CORE:
+            for value in functions_of_entry(entry):
+                if not _is_own_function(value):
+                    yield f"the rules of {name}", value
+
+
+def _is_own_function(value: Any) -> bool:
+    if id(value) in _own_kernels:
+        return True
+    if not _is_own(None, value):
+        return False
+    _own_kernels[id(value)] = value
+    return True
+
+
+def _operators(ops: Any) -> Iterator[Any]:
+    """Yield the operators of PyTorch's own that this process has looked up, and those of higher order."""
+    for space in sorted(CORE):
+        for packet in list(vars(getattr(ops, space)).values()):
+            yield from list(getattr(packet, "__dict__", {}).values())
+    yield from list(vars(ops.higher_order).values())
+
+
+_own_kernels: dict[int, Any] = {}
+"""Functions of operators that were judged to be torch's own."""
+
+
+def functions_of_entry(entry: Any) -> list[Any]:
+    """Return the functions that a program registered for an operator: what computes its shapes, and what runs
+    in the place of the operator for a subclass or a mode."""
+    kernel = getattr(getattr(entry, "fake_impl", None), "kernel", None)
+    rules = getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {})
+    found = [] if kernel is None else [kernel.func]
+    for kind, rule in sorted(rules.items(), key=lambda item: str(item[0])):
+        found += [kind, getattr(rule, "func", rule)]
+    return found
+
+
+def forget() -> None:
+    """Let go of what was judged."""
+    for kept in (_judged, _own_patterns, _own_kernels, core.functions):
+        kept.clear()
+
+
+def unknown() -> str:
+    """Return in words what was registered for an operator of PyTorch's and has no name; else an empty text."""
+    return core.unknown()

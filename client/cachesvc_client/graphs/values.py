@@ -1,0 +1,111 @@
+"""Describes values that code reads, as texts that are equal in every process with an equal value.
+
+`describe_plain` has the types that have a text by themselves. What has no text there is code or an object, and
+`code_digest` follows it. Nothing is called that an application could have put there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
+"""Types whose ``repr`` says everything of a value."""
+_OF_TORCH = frozenset(("dtype", "device", "layout", "memory_format", "finfo", "iinfo", "qscheme"))
+"""Names of torch's types whose values have such a ``repr``."""
+_OF_LIBRARY = frozenset(
+    (
+        "decimal.Decimal", "fractions.Fraction", "datetime.date", "datetime.datetime", "datetime.timedelta",
+        "datetime.timezone", "uuid.UUID", "pathlib.PosixPath", "pathlib.PurePosixPath", "builtins.slice",
+        "types.SimpleNamespace",
+    )
+) - {"types.SimpleNamespace"}  # fmt: skip
+"""Types of the standard library whose values have such a ``repr``."""
+_DECIDE_NOTHING = frozenset(
+    (
+        "logging.Logger", "logging.RootLogger", "_thread.lock", "_thread.RLock", "threading.Condition",
+        "threading.Event", "threading.Semaphore", "threading.BoundedSemaphore", "_io.TextIOWrapper",
+        "_frozen_importlib.ModuleSpec", "_frozen_importlib_external.SourceFileLoader", "typing.TypeVar",
+        "typing.ParamSpec", "typing._SpecialForm", "_abc._abc_data", "builtins.getset_descriptor",
+        "dataclasses._DataclassParams", "torch.library.Library", "torch._logging._internal.LogRegistry",
+        "builtins.ellipsis", "dataclasses._MISSING_TYPE", "dataclasses._HAS_DEFAULT_FACTORY_CLASS",
+        "builtins.weakref", "weakref.ReferenceType",
+    )
+)  # fmt: skip
+"""Types whose objects change no result: what writes logs, what waits for threads, what only types have."""
+MAX_ELEMENTS = 1 << 20
+"""Elements of the largest tensor or array whose values are digested."""
+
+
+def short(text: str) -> str:
+    """Return twelve letters of a text's digest: enough to tell two versions of the text apart."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def type_name(kind: type) -> str:
+    """Return module and name of a type."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def describe_plain(value: Any) -> str | None:
+    """Return the text of a value that is no code and holds none; ``None`` for another value.
+
+    Raises ``ValueError`` with the reason for a tensor or array whose values are too many.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return repr(value)
+    if kind.__module__ == "torch" and kind.__name__ in _OF_TORCH:
+        return repr(value)
+    name = type_name(kind)
+    if name in _OF_LIBRARY:
+        return f"{name} {value!r}"
+    if name in _DECIDE_NOTHING:
+        return name
+    if kind.__module__ in ("typing", "types", "typing_extensions") and kind.__name__ in _TYPING:
+        return f"{name} {value!r}" if " at 0x" not in repr(value) else name
+    if name == "re.Pattern":
+        return f"pattern {value.pattern!r} {value.flags}"
+    if kind.__module__ == "numpy" or kind.__module__.startswith("numpy."):
+        return _array(value)
+    torch = sys.modules.get("torch")
+    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
+        return _tensor(value)
+    return None
+
+
+_TYPING = frozenset(
+    ("GenericAlias", "UnionType", "_GenericAlias", "_UnionGenericAlias", "_SpecialGenericAlias", "_CallableType",
+     "_CallableGenericAlias", "_LiteralGenericAlias", "_TupleType", "NewType", "ForwardRef", "_AnnotatedAlias")
+)  # fmt: skip
+
+
+def _array(value: Any) -> str | None:
+    numpy = sys.modules["numpy"]
+    if isinstance(value, numpy.dtype):
+        return f"numpy dtype {value.str}"
+    if isinstance(value, numpy.generic):
+        return f"numpy {value.dtype.str} {value.tobytes().hex()}"
+    if type(value) is numpy.ufunc:
+        return f"numpy ufunc {value.__name__}"
+    if type(value) is not numpy.ndarray:
+        return None
+    if value.size > MAX_ELEMENTS or value.dtype.hasobject:
+        raise ValueError(f"an array of {value.size} elements")
+    return f"array {value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _tensor(value: Any) -> str:
+    """Return the description of a tensor with its values, which a trace may write into a graph."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    head = f"{value.dtype} {tuple(value.shape)} {value.device} {value.layout} {value.requires_grad}"
+    if not all(isinstance(size, int) for size in value.shape) or value.numel() > MAX_ELEMENTS:
+        raise ValueError(f"a tensor of {value.numel()} elements")
+    if value.layout != torch.strided or value.device.type == "meta":
+        raise ValueError(f"a tensor of the layout {value.layout} on {value.device}")
+    with _disable_current_modes(), torch.no_grad():
+        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"tensor {head} {value.stride()} {hashlib.sha256(data).hexdigest()}"
