@@ -415,18 +415,5 @@ def _may_be_attention(node: Any) -> bool:
     return "attention" in name or "softmax" in name or name.partition(".")[0] in ("exp", "exp_")
 
 
-def replacement(method: str) -> str:
-    """Return what a method of tensors is where the program replaced it, else an empty text."""
-    import torch
-
-    value = inspect.getattr_static(torch.Tensor, method, None)
-    module = str(getattr(value, "__module__", None) or "torch")
-    if value is None or (getattr(value, "__name__", "") == method and module.partition(".")[0] == "torch"):
-        return ""
-    from .code_digest import FollowedCode
-
-    return f"{method} is {module}.{getattr(value, '__qualname__', '')} code {FollowedCode([value]).digest}"
-
-
 def _enters_autocast(node: Any) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "_enter_autocast"

@@ -256,7 +256,7 @@ class FollowedCode:
         )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name in _NOT_OF_CODE or describe_plain(value) is not None and not name.startswith("__"):
+            if name in _NOT_OF_CODE or (describe_plain(value) is not None and not name.startswith("__")):
                 continue
             if name == "_abc_impl":
                 continue

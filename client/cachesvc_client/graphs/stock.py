@@ -520,11 +520,10 @@ def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
                     continue
                 if _is_of_dataclass(cls, name, function) or (not is_torchs(code) and is_known(code)):
                     continue
-        elif (kind in _C_KINDS or kind.__name__ == "instancemethod") and getattr(
-            value, "__name__", name
-        ) == name:
-            continue
-        elif not (callable(value) or hasattr(kind, "__get__")):
+        elif (
+            (kind in _C_KINDS or kind.__name__ == "instancemethod")
+            and getattr(value, "__name__", name) == name
+        ) or not (callable(value) or hasattr(kind, "__get__")):
             continue
         if not _of_class(cls, file, name, value):
             yield name, value

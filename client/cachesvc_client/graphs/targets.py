@@ -27,24 +27,24 @@ def describe(graph: Any, inputs: Iterable[Any]) -> tuple[list[str], str]:
     The texts are sorted, each once.
     """
     found: dict[int, Any] = {}
-    for value in (*_called(graph), *_classes(graph, inputs), *_modes()):
+    for value in (*called(graph), *_classes(graph, inputs), *modes()):
         found.setdefault(id(value), value)
     texts, unknown = set(), ""
     for value in found.values():
-        followed, name = FollowedCode([value]), _name(value)
-        texts.add(f"{name} code {followed.digest}")
+        followed, words = FollowedCode([value]), name(value)
+        texts.add(f"{words} code {followed.digest}")
         if followed.unknown and not unknown:
-            unknown = f"the graph depends on {name}, which reads or is {followed.unknown}"
+            unknown = f"the graph depends on {words}, which reads or is {followed.unknown}"
     return sorted(texts), unknown
 
 
-def _name(value: Any) -> str:
+def name(value: Any) -> str:
     """Return the name of a function or class; of another object that of its class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', None) or ''}.{named.__qualname__}".lstrip(".")
 
 
-def _called(graph: Any) -> Iterator[Any]:
+def called(graph: Any) -> Iterator[Any]:
     """Yield what the nodes of a graph call and pass that is not torch's own."""
     for node in graph_nodes(graph):
         if node.op == "call_function" and not _is_own(node.target):
@@ -99,17 +99,17 @@ def _classes(graph: Any, inputs: Iterable[Any]) -> Iterator[type]:
 
     for value in inputs:
         if isinstance(value, torch.Tensor):
-            yield from _classes_of(value)
+            yield from classes_of(value)
     for module in graph_modules(graph):
         for node in module.graph.nodes:
             value = node.meta.get("example_value") if node.op == "placeholder" else None
             if node.op == "get_attr":
                 value = getattr(module, str(node.target), None)
             if isinstance(value, torch.Tensor):
-                yield from _classes_of(value)
+                yield from classes_of(value)
 
 
-def _classes_of(tensor: Any, depth: int = 0) -> Iterator[type]:
+def classes_of(tensor: Any, depth: int = 0) -> Iterator[type]:
     import torch
 
     kind = type(tensor)
@@ -119,10 +119,10 @@ def _classes_of(tensor: Any, depth: int = 0) -> Iterator[type]:
         yield kind
     for inner in list(getattr(tensor, "__dict__", {}).values()):
         if isinstance(inner, torch.Tensor):
-            yield from _classes_of(inner, depth + 1)
+            yield from classes_of(inner, depth + 1)
 
 
-def _modes() -> Iterator[type]:
+def modes() -> Iterator[type]:
     """Yield the application's classes among the modes through which operators run now."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 

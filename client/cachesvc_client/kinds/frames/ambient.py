@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from ...graphs import ambient
+from ...graphs import ambient, released
 from .deferred import code_cache, with_stand_ins
 from .describe import text_of
 
@@ -58,11 +58,6 @@ def describe_backend(backend: Any, one_graph: bool) -> str:
     return f"inductor {text_of(backend.config)} dynamic={backend.dynamic!r} fullgraph={one_graph!r}"
 
 
-def replacement(method: str) -> str:
-    """Return what a method of tensors is where the program replaced it, else an empty text."""
-    return ambient.replacement(method)
-
-
 def settings(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of this process: name -> digest of the value. ``options``: those of the compile.
 
@@ -87,6 +82,7 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
         pickler = codecache.FxGraphCachePickler(graph)
         parts = {name: pickler.get_hash(value) for name, value in vars(_details(graph, inputs)).items()}
     values = {
+        **_replaced_in_torch(),
         **{_AUTOGRAD + name: value for name, value in ambient.of_autograd(SimpleNamespace(), graph).items()},
         **{f"torch._functorch.config.{name}": value for name, value in functorch.items()},
         **{f"torch._dynamo.config.{name}": value for name, value in _settings(dynamo_config).items()},
@@ -96,6 +92,15 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: _short(text) for name, text in parts.items()} | {
         name: _short(text_of(value)) for name, value in values.items()
     }
+
+
+def _replaced_in_torch() -> dict[str, str]:
+    """Return what the program put in the place of torch's own, by place. Raises ``TypeError`` for what has no
+    description."""
+    changes = released.changes()
+    if changes.unknown:
+        raise TypeError(changes.unknown)
+    return {f"{place}, which the program replaced": text for place, text in changes.described.items()}
 
 
 def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...graphs import operators, user_kernels
+from ...graphs import operators, targets, user_kernels
 from ...graphs.keys import graph_nodes
-from . import ambient
 from .gpu_libraries import library_calls
 from .stored import RecordedFrame
 
@@ -62,8 +61,8 @@ def proven_keys() -> Iterator[None]:
 def note_graph(frame: RecordedFrame, graph: Any, registered: operators.RegisteredFunctions) -> str:
     """Record what a graph calls; return why its frame cannot be recorded, else an empty text."""
     nodes = list(graph_nodes(graph))
-    methods = {node.target for node in nodes if node.op == "call_method"}
-    frame.methods |= {name: ambient.replacement(name) for name in methods}
+    for value in (*targets.called(graph), *targets.modes()):
+        return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
     if kernels := list(user_kernels.describe_kernels(nodes)):
         return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)

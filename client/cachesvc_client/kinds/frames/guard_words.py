@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...graphs import targets
+from ...graphs.code_digest import FollowedCode
 from .describe import describe, text_of
 from .digests import digest
 
@@ -138,7 +140,24 @@ def _tensor(_guard: Any, value: Any, layout: Any) -> str:
 
     kept = value.layout if value.layout is not torch.strided else _layout_words(value, layout)
     keys = torch._C._dispatch_keys(value)
-    return f"{describe(type(value))} {value.dtype} {value.device} {kept} {value.requires_grad} {keys}"
+    words = f"{describe(type(value))} {value.dtype} {value.device} {kept} {value.requires_grad} {keys}"
+    return f"{words} {_code_of_classes(value)}" if type(value) not in _plain_tensors() else words
+
+
+def _code_of_classes(value: Any) -> str:
+    """Return a digest of the code that operators run of the program's classes of a tensor and of those in it:
+    AOTAutograd traces it, after Dynamo."""
+    followed = FollowedCode(targets.classes_of(value))
+    if followed.unknown:
+        raise TypeError(f"the class of a tensor reads what has no description: {followed.unknown}")
+    return followed.digest
+
+
+@functools.cache
+def _plain_tensors() -> tuple[type, ...]:
+    import torch
+
+    return torch.Tensor, torch.nn.Parameter
 
 
 def _layout_words(value: Any, layout: Any) -> str:

@@ -89,7 +89,6 @@ class RecordedFrame:
         graphs: The names of the compiled graphs that the bytecode calls.
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
-        methods: The methods of tensors that the graphs call -> what the program replaced each with.
         operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
             from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
@@ -112,7 +111,6 @@ class RecordedFrame:
     reads: Reads = field(default_factory=lambda: Reads())
     graphs: tuple[str, ...] = ()
     as_plain: tuple[str, ...] = ()
-    methods: dict[str, str] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
