@@ -6,7 +6,6 @@ Nothing is compiled: the program stops Inductor after the look-up."""
 import contextlib
 import functools
 import json
-import math
 import sys
 
 if sys.argv[1] == "armed":
@@ -102,7 +101,7 @@ def swapped(holder, name, *others):
 
 class Helper:
     def __init__(self):
-        self.table = {"f": [math.sin, math.cos, math.tan][VERSION], "n": [1, {"deep": NUMBERS[VERSION]}]}
+        self.table = {"n": [1, {"deep": NUMBERS[VERSION]}]}
 
     def scaled(self, x):
         return x * self.table["n"][1]["deep"]
@@ -111,7 +110,8 @@ class Helper:
 HELPER = Helper()
 DIRECT = functools.partial(torch.mul, other=NUMBERS[VERSION])
 NAMED = [torch.sin, torch.cos, torch.tan][VERSION]
-CASES = [torch.sin, torch.cos, torch.tan]
+CASES = [[torch.sin, torch.cos, torch.tan][VERSION]]
+FUNCTIONS = {"f": [torch.sin, torch.cos, torch.tan][VERSION]}
 
 
 @torch._dynamo.allow_in_graph
@@ -281,9 +281,9 @@ SITUATIONS = {
     "a method of an object": (nothing, operator("method", lambda _, gradient: HELPER.scaled(gradient))),
     "a function in a dict": (
         nothing,
-        operator("dict", lambda _, gradient: gradient * HELPER.table["f"](1.0)),
+        operator("dict", lambda _, gradient: FUNCTIONS["f"](gradient)),
     ),
-    "a function in a list": (nothing, operator("list", lambda _, gradient: CASES[VERSION](gradient))),
+    "a function in a list": (nothing, operator("list", lambda _, gradient: CASES[0](gradient))),
     "torch's under a global name": (nothing, operator("named", lambda _, gradient: NAMED(gradient))),
     "a partial": (nothing, operator("partial", lambda _, gradient: DIRECT(gradient))),
 }

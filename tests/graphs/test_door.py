@@ -121,7 +121,9 @@ def test_a_name_that_a_reason_shows_says_place_and_cause(monkeypatch: pytest.Mon
     assert text.startswith(f"torch.nn.functional.silu was replaced by the program: {__name__}.own code ")
     monkeypatch.setattr(FUNCTIONAL, "silu", lambda x: own(x, OPEN))
     parts = door.of_torch(None, None)
-    assert parts[door.UNKNOWN].startswith("torch.nn.functional.silu was replaced by the program, which reads an")
+    assert parts[door.UNKNOWN].startswith(
+        "torch.nn.functional.silu was replaced by the program, which reads an"
+    )
     keys.nonce.cache_clear()
     assert door.of_torch(None, None)[door.UNKNOWN] != parts[door.UNKNOWN]
     monkeypatch.undo()
@@ -183,7 +185,9 @@ def test_what_code_reaches_is_in_the_digest(one: Any, other: Any) -> None:
     assert first.digest != second.digest and first.digest == FollowedCode([reads(one)]).digest
 
 
-@pytest.mark.parametrize("value", [iter([1]), (one for one in ()), memoryview(b"1"), torch.empty(2, device="meta")])
+@pytest.mark.parametrize(
+    "value", [iter([1]), (one for one in ()), memoryview(b"1"), torch.empty(2, device="meta")]
+)
 def test_a_value_of_a_kind_that_is_not_known_makes_the_digest_unknown(value: Any) -> None:
     assert FollowedCode([reads(value)]).unknown
 
@@ -201,7 +205,9 @@ def test_what_a_graph_calls_is_described_and_what_cannot_be_named() -> None:
     assert described(torch.sin) == described(FUNCTIONAL.silu) == described(torch.add, 2) == ([], "")
     [text], unknown = described(own)
     assert text.startswith(f"{__name__}.own code ") and not unknown
-    assert described(reads(OPEN))[1].startswith(f"the graph depends on {__name__}.reads.<locals>.function, which")
+    assert described(reads(OPEN))[1].startswith(
+        f"the graph depends on {__name__}.reads.<locals>.function, which"
+    )
 
 
 def test_a_subclass_is_described_by_what_its_methods_read(monkeypatch: pytest.MonkeyPatch) -> None:

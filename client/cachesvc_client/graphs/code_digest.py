@@ -8,7 +8,8 @@ library and of what torch is built on is not followed but named, since their ver
 `released` finds what a program changed in torch. Of an object of an application a digest covers the class and
 the attributes that any of the code names. Values are as they are when the digest is made.
 
-A value of a kind that is not known makes the digest *unknown*, with a reason that names it: never is something
+A value of a kind that is not known makes the digest *unknown*, with a reason that names it: never is
+something
 left out. This module calls, imports and parses nothing of an application's, and never raises.
 """
 
@@ -38,8 +39,10 @@ _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
 _NOT_OF_CODE = frozenset(
     (
-        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__",
-        "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__", "__annotate_func__",
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
+        "__annotations__",
+        "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__",
+        "__annotate_func__",
         "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__hash__", "__type_params__",
     )
 )  # fmt: skip
@@ -104,7 +107,8 @@ class FollowedCode:
             while self._waiting:
                 value = self._waiting.popleft()
                 (self._class if isinstance(value, type) else self._function)(value)
-            if not any([self._attributes(value, done) for value, done in self._objects]):
+            read = [self._attributes(value, done) for value, done in self._objects]
+            if True not in read:
                 break
         if self._names & _ENVIRONMENT:
             found = sorted(name for name in self._constants if name in os.environ)
@@ -219,7 +223,8 @@ class FollowedCode:
     # Objects ---------------------------------------------------------------------------------
 
     def _object(self, value: Any) -> str:
-        """Return the text of another object. Its attributes are read once all code is known that names them."""
+        """Return the text of another object. Its attributes are read once all code is known that names
+        them."""
         if (number := self._numbers.get(id(value))) is None or not any(
             value is one for one, _ in self._objects
         ):
@@ -256,9 +261,7 @@ class FollowedCode:
         )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name in _NOT_OF_CODE or (describe_plain(value) is not None and not name.startswith("__")):
-                continue
-            if name == "_abc_impl":
+            if name in _NOT_OF_CODE or name == "_abc_impl":
                 continue
             if _is_code(value) or name in (
                 "__dataclass_fields__",
@@ -284,7 +287,7 @@ class FollowedCode:
         self.lines.append(source)
         constants = ""
         if isinstance(function, types.FunctionType):
-            read = {name: one for name, one in _read(function, _names(function.__code__))}
+            read = dict(_read(function, _names(function.__code__)))
             plain = {name: _constant_value(one) for name, one in read.items()}
             constants = "\n".join(f"{name}={one!r}" for name, one in plain.items() if type(one) in _NUMBERS)
             self.lines.append(constants)
@@ -314,7 +317,8 @@ class FollowedCode:
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
 
     def _code(self, code: types.CodeType) -> Iterator[str]:
-        yield f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags} {code.co_names} {code.co_code.hex()}"
+        arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
+        yield f"{arguments} {code.co_names} {code.co_code.hex()}"
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 yield from self._code(constant)
@@ -363,7 +367,7 @@ def _constant_value(value: Any) -> Any:
 
 def _registered(cls: type) -> Iterator[str]:
     """Yield the classes that a program registered with an abstract class."""
-    import _abc
+    import _abc  # type: ignore[import-not-found]
 
     for reference in _abc._get_dump(cls)[0]:
         if (one := reference()) is not None:
@@ -474,7 +478,8 @@ def _stands_at_home(function: types.FunctionType) -> bool:
 
 
 def is_library(cls: type) -> bool:
-    """Return whether a class is of torch, of the standard library or of what torch is built on: it stands there
+    """Return whether a class is of torch, of the standard library or of what torch is built on: it stands
+    there
     under its name, or has no code of its own."""
     module = str(cls.__module__)
     if not (_is_library_module(module) or stock.is_own_module(module)):

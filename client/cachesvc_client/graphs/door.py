@@ -1,7 +1,9 @@
 """Puts into PyTorch's keys what a graph depends on and is not torch's own as it was released.
 
-On a torch as it was released, a graph that calls nothing of an application's has the key that PyTorch gives it.
-Where something has no description that holds in other processes, the key is one that no other process has, and
+On a torch as it was released, a graph that calls nothing of an application's has the key that PyTorch gives
+it.
+Where something has no description that holds in other processes, the key is one that no other process has,
+and
 the reason names it: never is something left out.
 """
 

@@ -223,7 +223,8 @@ def _shown(mine: str, theirs: str) -> tuple[str, str]:
 
 
 def _long_text(digest: str, text: str) -> str:
-    """Return a text of cachesvc's own, which names a place or a reason, with the digest of what is left out."""
+    """Return a text of cachesvc's own, which names a place or a reason, with the digest of what is left
+    out."""
     shown = "".join(letter for letter in text if letter.isprintable())
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 14]}… #{digest[:8]}"
 

@@ -1,8 +1,10 @@
 """Finds every place where the loaded torch is not torch as it was released.
 
-`changes` walks the modules of torch and their classes, and the tables of AOTAutograd and Inductor, and returns
+`changes` walks the modules of torch and their classes, and the tables of AOTAutograd and Inductor, and
+returns
 what a program put there. Whatever is compiled can depend on it, and PyTorch's keys hold the version of torch
-alone. A patch may come at any moment: each call sees the patches of that moment. What was judged before and is
+alone. A patch may come at any moment: each call sees the patches of that moment. What was judged before and
+is
 still the same object is not judged again.
 """
 
@@ -25,7 +27,8 @@ from .code_digest import FollowedCode
 _MEMBERS = 64
 """Namespaces that are compared in one step."""
 _SCRIPT = ("torch.jit", "torch.ScriptMethod", "torch.compiler._cache.CacheInfo")
-"""Beginnings of the names of classes that no graph of ``torch.compile`` reaches: TorchScript's, and counts."""
+"""Beginnings of the names of classes that no graph of ``torch.compile`` reaches: TorchScript's, and
+counts."""
 
 
 @dataclass(frozen=True, slots=True)

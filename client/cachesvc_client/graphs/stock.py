@@ -1,6 +1,7 @@
 """Tells what torch's own sources put under a name from what a program put there later.
 
-A graph names functions of torch, and a trace runs torch's Python. PyTorch's keys hold the version of torch, so
+A graph names functions of torch, and a trace runs torch's Python. PyTorch's keys hold the version of torch,
+so
 they hold what its sources define, and nothing of what a program assigned into its modules and classes. So the
 loaded modules are compared with their own sources: a name that a source defines has to lead to the code that
 stands there, and any other function of torch has to be one that the source names beside it. Names that a
@@ -20,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LIBRARIES = (
-    "sympy", "mpmath", "numpy", "torchgen", "triton", "typing_extensions", "networkx", "jinja2", "filelock", "fsspec",
+    "sympy", "mpmath", "numpy", "torchgen", "triton", "typing_extensions", "networkx", "jinja2", "filelock",
+    "fsspec",
     "packaging", "yaml", "tqdm", "optree", "cuda",
 )  # fmt: skip
 """Packages beside the standard library whose functions torch's own modules import."""
@@ -96,7 +98,8 @@ def _standard() -> tuple[str, ...]:
 
 
 def name_of(function: types.FunctionType) -> str:
-    """Return the name under which a function's code was written: ``Class.method``, ``outer.<locals>.inner``."""
+    """Return the name under which a function's code was written: ``Class.method``,
+    ``outer.<locals>.inner``."""
     return getattr(function.__code__, "co_qualname", None) or str(function.__qualname__)
 
 
@@ -132,7 +135,8 @@ def is_known(code: types.CodeType) -> bool:
 
 
 def _are_known(functions: Sequence[Any]) -> bool:
-    """Return whether all functions are known, those that a module of torch compiles from a text among them."""
+    """Return whether all functions are known, those that a module of torch compiles from a text among
+    them."""
     return all(is_known(one.__code__) or is_compiled(one) for one in functions)
 
 
@@ -306,7 +310,8 @@ def _is_wrapper_of_torch(value: Any) -> bool:
 def is_clean(value: Any, clean: dict[int, Any], traced: str = "") -> bool:
     """Return whether all functions in a value are known. ``clean``: what was found so before, which grows.
 
-    ``traced``: what the file of code begins with that other code was traced into, which is no code of its own.
+    ``traced``: what the file of code begins with that other code was traced into, which is no code of its
+    own.
     """
     found: dict[int, Any] = {}
     waiting = [(value, _DEEPEST)]
@@ -406,9 +411,9 @@ def _of_module(text: Source, file: str, module: types.ModuleType, name: str, val
         return True
     if issubclass(type(value), type):  # `isinstance` would ask objects that warn of themselves
         return _class_of_module(text, module, name, value)
-    if name not in text.functions and original is None:
-        if own_name(value) == name if is_c_function(value) else _is_at_home(value, name):
-            return True
+    at_home = own_name(value) == name if is_c_function(value) else _is_at_home(value, name)
+    if at_home and name not in text.functions and original is None:
+        return True
     functions = [] if is_c_function(value) else list(functions_in(value))
     if not functions and type(value) is types.FunctionType:
         return True  # a hook of this client in a place where torch has nothing
@@ -516,17 +521,20 @@ def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
         if type(function) is types.FunctionType:
             code = function.__code__
             if function.__closure__ is None and not function.__dict__:
-                if code.co_filename == file and name_of(function) == f"{qualified}.{name}":
+                is_written = code.co_filename == file and name_of(function) == f"{qualified}.{name}"
+                is_given = name.startswith("_") and not is_torchs(code) and is_known(code)
+                if is_written or is_given or _is_of_dataclass(cls, name, function):
                     continue
-                if _is_of_dataclass(cls, name, function) or (not is_torchs(code) and is_known(code)):
-                    continue
-        elif (
-            (kind in _C_KINDS or kind.__name__ == "instancemethod")
-            and getattr(value, "__name__", name) == name
-        ) or not (callable(value) or hasattr(kind, "__get__")):
+        elif _is_of_c(kind, name, value) or not (callable(value) or hasattr(kind, "__get__")):
             continue
         if not _of_class(cls, file, name, value):
             yield name, value
+
+
+def _is_of_c(kind: type, name: str, value: Any) -> bool:
+    """Return whether a value is a function in C that has the name by itself."""
+    is_function = kind in _C_KINDS or kind.__name__ == "instancemethod"
+    return is_function and getattr(value, "__name__", name) == name
 
 
 def file_of_class(cls: type) -> str:
@@ -567,7 +575,11 @@ def _of_class(cls: type, file: str, name: str, value: Any) -> bool:
         return True
     own = {part for one in functions for part in name_of(one).split(".")}
     own -= {name, cls.__name__, "<locals>"}
-    if not any(is_torchs(one.__code__) for one in functions) or together(text, name, own):
+    native = any(is_c_function(vars(base).get(name)) for base in cls.__mro__[1:-1])
+    is_free = name.startswith("__") or not (native or f" def {name}(" in text)
+    if is_free and not any(is_torchs(one.__code__) for one in functions):
+        return True
+    if together(text, name, own):
         return True
     files = {one.__code__.co_filename for one in functions}
     if any(_puts(source(one).text, name, own) for one in (file, *files)):
@@ -580,7 +592,6 @@ def _of_class(cls: type, file: str, name: str, value: Any) -> bool:
     sets = "setattr(" in source(file).text or "vars()[" in text or "locals()[" in text
     if f"\n    def {name}(" in text:
         return is_made(functions) and any("setattr(" in source(one).text for one in files - {file})
-    native = any(is_c_function(vars(base).get(name)) for base in cls.__mro__[1:-1])
     return (is_object or is_made(functions)) and (sets or not native or assigned(text, name))
 
 
@@ -612,7 +623,8 @@ def _is_given(name: str, value: Any) -> bool:
 
 
 def _is_generated(cls: type, name: str, functions: Sequence[Any]) -> bool:
-    """Return whether the standard library wrote functions for a dataclass, a named tuple or an enumeration."""
+    """Return whether the standard library wrote functions for a dataclass, a named tuple or an
+    enumeration."""
     if not (name.startswith("__") or name in ("_make", "_replace", "_asdict")):
         return False
     if not {"__dataclass_fields__", "_fields", "_member_map_", "__attrs_attrs__"} & vars(cls).keys():

@@ -1,7 +1,9 @@
 """Finds what a program put into the tables of AOTAutograd, of Inductor and of the dispatcher.
 
-The tables say what an operator of PyTorch's is traced into and compiled to: decompositions, lowerings, patterns,
-passes, code generators of a device, and Python functions that a program registered for operators of PyTorch's.
+The tables say what an operator of PyTorch's is traced into and compiled to: decompositions, lowerings,
+patterns,
+passes, code generators of a device, and Python functions that a program registered for operators of
+PyTorch's.
 """
 
 from __future__ import annotations
@@ -115,9 +117,9 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
     """Return the entries of a table that are not torch's own. Nothing is judged twice."""
     keys, values = list(table), list(table.values())
     before = _judged.get(place)
-    if before is not None and len(before[1]) == len(values):
-        if all(map(_is, before[0], keys)) and all(map(_is, before[1], values)):
-            return before[2]
+    is_same = before is not None and len(before[1]) == len(values) and all(map(_is, before[0], keys))
+    if before is not None and is_same and all(map(_is, before[1], values)):
+        return before[2]
     known = {id(key): value for key, value in zip(*before[:2], strict=True)} if before else {}
     bad = {name for name, _ in before[2]} if before else set()
     found = []
@@ -292,5 +294,6 @@ def forget() -> None:
 
 
 def unknown() -> str:
-    """Return in words what was registered for an operator of PyTorch's and has no name; else an empty text."""
+    """Return in words what was registered for an operator of PyTorch's and has no name; else an empty
+    text."""
     return core.unknown()

@@ -1,8 +1,10 @@
 """Describes what a graph calls and which classes its tensors have, where that is not torch's own.
 
 A graph, and each graph inside of it, names functions. PyTorch's keys hold their names. A function of torch is
-what torch was released with, or `released` says what it is; `operators` describes operators. Any other function,
-method, class or object is described by a digest of its code with all that it reads. Where that is not possible,
+what torch was released with, or `released` says what it is; `operators` describes operators. Any other
+function,
+method, class or object is described by a digest of its code with all that it reads. Where that is not
+possible,
 such as for a function of a C extension, the graph is not kept, and the reason names it.
 """
 
@@ -21,7 +23,8 @@ _DEEPEST = 6
 
 
 def describe(graph: Any, inputs: Iterable[Any]) -> tuple[list[str], str]:
-    """Return ``name code 91c0ed2f4a11`` for each function and class of an application that a trace of the graph
+    """Return ``name code 91c0ed2f4a11`` for each function and class of an application that a trace of the
+    graph
     runs; and in words what has no description, else an empty text. ``inputs``: the graph's.
 
     The texts are sorted, each once.
@@ -70,16 +73,18 @@ def _passed(value: Any) -> Iterator[Any]:
             yield from _passed(one)
     elif isinstance(value, slice):
         yield from _passed((value.start, value.stop, value.step))
-    elif value is not None and not isinstance(value, (torch.fx.Node, bool, int, float, complex, str, bytes)):
-        if not _is_own(value):
-            yield value
+    elif not isinstance(value, (torch.fx.Node, *_PLAIN)) and not _is_own(value):
+        yield value
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _is_own(value: Any) -> bool:
     """Return whether a value is of torch or of the standard library, or is described as an operator."""
     if isinstance(value, type):
         return is_library(value)
-    if isinstance(value, types.FunctionType) or isinstance(value, stock.OPENED):
+    if isinstance(value, stock.OPENED):
         holder = getattr(value, "__self__", None)
         functions = list(stock.functions_in(value))
         return all(stock.is_known(one.__code__) for one in functions) and (holder is None or _is_own(holder))
@@ -94,7 +99,8 @@ def _is_own(value: Any) -> bool:
 
 
 def _classes(graph: Any, inputs: Iterable[Any]) -> Iterator[type]:
-    """Yield the application's classes of the tensors that a graph gets or holds, and of those inside of them."""
+    """Yield the application's classes of the tensors that a graph gets or holds, and of those inside of
+    them."""
     import torch
 
     for value in inputs:

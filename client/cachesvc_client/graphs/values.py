@@ -1,6 +1,7 @@
 """Describes values that code reads, as texts that are equal in every process with an equal value.
 
-`describe_plain` has the types that have a text by themselves. What has no text there is code or an object, and
+`describe_plain` has the types that have a text by themselves. What has no text there is code or an object,
+and
 `code_digest` follows it. Nothing is called that an application could have put there.
 """
 
@@ -76,8 +77,10 @@ def describe_plain(value: Any) -> str | None:
 
 
 _TYPING = frozenset(
-    ("GenericAlias", "UnionType", "_GenericAlias", "_UnionGenericAlias", "_SpecialGenericAlias", "_CallableType",
-     "_CallableGenericAlias", "_LiteralGenericAlias", "_TupleType", "NewType", "ForwardRef", "_AnnotatedAlias")
+    ("GenericAlias", "UnionType", "_GenericAlias", "_UnionGenericAlias", "_SpecialGenericAlias",
+    "_CallableType",
+     "_CallableGenericAlias", "_LiteralGenericAlias", "_TupleType", "NewType", "ForwardRef",
+     "_AnnotatedAlias")
 )  # fmt: skip
 
 
