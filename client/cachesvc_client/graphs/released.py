@@ -11,6 +11,7 @@ still the same object is not judged again.
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import itertools
 import operator
@@ -26,6 +27,8 @@ from .code_digest import FollowedCode
 
 _MEMBERS = 64
 """Namespaces that are compared in one step."""
+_OLD_TENSOR = "tensortype"
+"""The class of ``torch.FloatTensor`` and its like, which show the attributes of ``torch.Tensor``."""
 _SCRIPT = ("torch.jit", "torch.ScriptMethod", "torch.compiler._cache.CacheInfo")
 """Beginnings of the names of classes that no graph of ``torch.compile`` reaches: TorchScript's, and
 counts."""
@@ -109,6 +112,32 @@ def _names_of(holder: Any) -> dict[str, Any]:
     return dict(kept) if not isinstance(kept, dict) else kept
 
 
+_WALKED = (
+    *("nn", "_C", "_ops", "_refs", "_prims", "_prims_common", "_decomp", "_meta_registrations"),
+    *("_higher_order_ops", "_library", "library", "overrides", "functional", "_tensor", "_lowrank"),
+    *("_linalg_utils", "autograd", "amp", "cuda.amp", "utils.checkpoint", "linalg", "fft", "special"),
+    *("sparse", "nested", "masked", "random", "_VF", "func", "_functorch.vmap", "_functorch.apis"),
+    *("_functorch.eager_transforms", "_functorch.autograd_function", "_functorch.partitioners"),
+    *("_subclasses.fake_impls", "distributed.tensor", "distributed._functional_collectives"),
+    *("_inductor.lowering", "_inductor.decomposition", "_inductor.codegen", "_inductor.ir"),
+    *("_inductor.fx_passes", "_inductor.kernel", "_inductor.pattern_matcher", "_inductor.inductor_prims"),
+    *("_inductor.scheduler", "_inductor.choices", "_inductor.ops_handler", "_inductor.virtualized"),
+    *("_inductor.index_propagation", "_inductor.comms"),
+)
+"""The parts of torch that decide what an operator is traced into and compiled to. The other parts run the
+compiler and its caches, which tools wrap to watch them, or are models and training, whose code Dynamo traces
+and a record compares function by function."""
+
+
+@functools.cache
+def is_walked(module: str) -> bool:
+    """Return whether `changes` compares a module of torch."""
+    if module == "torch":
+        return True
+    top, _, rest = module.partition(".")
+    return top == "torch" and any(rest == one or rest.startswith(f"{one}.") for one in _WALKED)
+
+
 class Released:
     """Keeps what was judged, so that a call judges only what is new."""
 
@@ -143,8 +172,7 @@ class Released:
         found = [
             module
             for name, module in list(sys.modules.items())
-            if name.startswith("torch")
-            and (name == "torch" or name.startswith("torch."))
+            if is_walked(name)
             and type(module) is types.ModuleType
             and self._modules.get(name) is not module
             and str(vars(module).get("__file__") or folder).startswith(folder)
@@ -162,7 +190,8 @@ class Released:
                 for value in vars(module).values()
                 if issubclass(type(value), type)
                 and id(value) not in self._namespaces
-                and str(value.__module__).startswith("torch")
+                and is_walked(str(value.__module__))
+                and type(value).__name__ != _OLD_TENSOR
                 and not _place(value).startswith(_SCRIPT)
             ]
             if not classes:

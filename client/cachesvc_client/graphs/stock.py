@@ -382,19 +382,20 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the names of a module of torch under which something stands that its source did not put there."""
     names = vars(module)
     file = str(names.get("__file__"))
-    text = source(file)
     for name, value in list(names.items()):
         kind = type(value)
         if kind in _STATE:
             continue
         if kind is types.FunctionType:
-            code = value.__code__
-            if code.co_filename == file and value.__closure__ is None and name_of(value) == name:
+            # Written at the top of a known module under this name: no source has to be read.
+            if value.__closure__ is None and name_of(value) == name and is_known(value.__code__):
                 continue
+        elif issubclass(kind, type) and value.__qualname__ == name and is_own_module(value.__module__ or ""):
+            continue
         if kind.__module__ in _TYPING and kind is not types.FunctionType and kind not in _OPENED_SET:
             continue
         if (kind is types.FunctionType or callable(value)) and not _of_module(
-            text, file, module, name, value
+            source(file), file, module, name, value
         ):
             yield name, value
 
@@ -508,7 +509,7 @@ _NOTHING = types.ModuleType("nothing")
 
 def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a class of torch that its source did not put there."""
-    qualified, file = cls.__qualname__, file_of_class(cls)
+    qualified = cls.__qualname__
     for name, value in list(vars(cls).items()):
         kind = type(value)
         if kind in _STATE:
@@ -521,13 +522,13 @@ def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
         if type(function) is types.FunctionType:
             code = function.__code__
             if function.__closure__ is None and not function.__dict__:
-                is_written = code.co_filename == file and name_of(function) == f"{qualified}.{name}"
+                is_written = name_of(function) == f"{qualified}.{name}" and is_torchs(code)
                 is_given = name.startswith("_") and not is_torchs(code) and is_known(code)
                 if is_written or is_given or _is_of_dataclass(cls, name, function):
                     continue
         elif _is_of_c(kind, name, value) or not (callable(value) or hasattr(kind, "__get__")):
             continue
-        if not _of_class(cls, file, name, value):
+        if not _of_class(cls, file_of_class(cls), name, value):
             yield name, value
 
 
@@ -537,6 +538,7 @@ def _is_of_c(kind: type, name: str, value: Any) -> bool:
     return is_function and getattr(value, "__name__", name) == name
 
 
+@functools.cache
 def file_of_class(cls: type) -> str:
     """Return the file of torch where a class was written. Its ``__module__`` may name another one."""
     file = str(getattr(sys.modules.get(cls.__module__ or ""), "__file__", ""))
