@@ -9,6 +9,7 @@ PyTorch's.
 from __future__ import annotations
 
 import contextvars
+import functools
 import re
 import sys
 import types
@@ -18,6 +19,7 @@ from typing import Any
 
 from . import stock
 from .code_digest import is_library
+from .signatures import is_own_entry
 
 CORE = frozenset({"aten", "prim", "prims"})
 """Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
@@ -127,7 +129,7 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
         name = f"{place}[{key}]"
         if known.get(id(key), known) is value and name not in bad:
             continue
-        if not is_own(key, value):
+        if not is_own_entry(name, value, functools.partial(is_own, key, value)):
             found.append((name, value))
     _judged[place] = (keys, values, found)
     return found
@@ -258,7 +260,7 @@ def _of_operators() -> Iterator[tuple[str, Any]]:
 def _is_own_function(value: Any) -> bool:
     if id(value) in _own_kernels:
         return True
-    if not _is_own(None, value):
+    if not is_own_entry("", value, functools.partial(_is_own, None, value)):
         return False
     _own_kernels[id(value)] = value
     return True

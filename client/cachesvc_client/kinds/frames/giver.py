@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...graphs import signatures
 from ...graphs.operators import RegisteredFunctions
 from ..kind import Comparison
 from . import ambient, gpu_libraries, stored
@@ -110,7 +111,9 @@ class Giver:
         for path, file in list(self._files.items()):
             if file is None:
                 try:
-                    self._files[path] = _File(stored.read(path))
+                    content = stored.read(path)
+                    signatures.learn(content.as_released)
+                    self._files[path] = _File(content)
                 except Exception as error:  # noqa: BLE001 - damaged bytes raise anything
                     del self._files[path]
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1

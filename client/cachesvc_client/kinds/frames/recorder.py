@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+from ...graphs import released
 from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
 from . import ambient, eager, guard_pickles, stored
@@ -151,7 +152,8 @@ class Recorder:
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
         # After the graphs are pickled their texts are lean.
         texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
-        content = FramesFile(kept, graphs, kept_eager, _sources(), compiled_modules(texts))
+        modules = compiled_modules(texts)
+        content = FramesFile(kept, graphs, kept_eager, _sources(), released.judged(), modules)
         return stored.write(folder, content)
 
     def _keep(self, name: str, package: FramePackage, answer: Any) -> None:

@@ -128,6 +128,7 @@ class FramesFile(NamedTuple):
         eager: By the same names, what the canary compares the graphs with.
         sources: The builder's hash of PyTorch's sources (``torch_key``), by which the graphs name their
             Triton kernels.
+        as_released: Signatures of the parts of torch that are as released, see `graphs.released`.
         compiled: By the digest of the text, the code that the builder's Python made of the modules that the
             graphs load, see `modules`.
     """
@@ -136,6 +137,7 @@ class FramesFile(NamedTuple):
     graphs: dict[str, bytes]
     eager: dict[str, EagerGraph]
     sources: bytes = b""
+    as_released: bytes = b""
     compiled: Mapping[str, bytes] = {}
 
 

@@ -1,0 +1,117 @@
+"""Signs what stands in torch: the same bytes for the same functions under the same names, in every process.
+
+To judge a namespace or a table by torch's sources (`stock`) takes a millisecond. A builder has judged all of
+them, so a record holds the signatures of those that are as torch was released. A service does not judge again
+what has one of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .stock import torch_folder
+
+_DEEPEST = 2
+"""How many wrappers deep a signature follows."""
+BYTES = 8
+"""The length of a signature."""
+_INNER = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "fn")
+"""Attributes under which wrappers keep the function that they wrap."""
+
+
+_known: set[bytes] = set()
+"""Signatures of what a builder of a restored entry found to be as released."""
+_found: set[bytes] = set()
+"""Signatures of the entries of tables that this process found to be as released."""
+
+
+def learn(known: bytes) -> None:
+    """Take over what a builder judged. ``known``: signatures, one after the other, of a verified record."""
+    _known.update(known[start : start + BYTES] for start in range(0, len(known), BYTES))
+
+
+def joined(signatures: set[bytes]) -> bytes:
+    """Return these signatures and those of entries that were judged here, for `learn`."""
+    return b"".join(sorted(signatures | _found))
+
+
+def is_known_namespace(names: dict[str, Any]) -> bool:
+    """Return whether a builder found a namespace with this content to be as released."""
+    return bool(_known) and signature(names) in _known
+
+
+def is_own_entry(name: str, value: Any, judge: Callable[[], bool]) -> bool:
+    """Return whether an entry of a table is as released: a builder found that, or ``judge`` says so now."""
+    signed = _signed(f"{name} {_words(value, 0)}")
+    if signed not in _known and not judge():
+        return False
+    _found.add(signed)
+    return True
+
+
+def signature(names: dict[str, Any]) -> bytes:
+    """Return a few bytes for what stands in a namespace, by name. They are equal in another process of the
+    same torch if each name leads to the same code there."""
+    return _signed("\n".join(f"{name} {_words(value, 0)}" for name, value in list(names.items())))
+
+
+def _signed(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=BYTES).digest()
+
+
+def _words(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind.__name__
+    if kind is types.FunctionType:
+        return _function(value, depth)
+    if kind in _OF_C:
+        return str(value.__name__)
+    if issubclass(kind, type):
+        return f"class {value.__module__}.{value.__qualname__}"
+    if depth == _DEEPEST:
+        return kind.__name__
+    inner = [_words(one, depth + 1) for name in _INNER if (one := _attribute(value, name)) is not None]
+    own = _attribute(value, "__name__") or ""
+    return f"{kind.__module__}.{kind.__qualname__} {own if isinstance(own, str) else ''} {inner}"
+
+
+def _function(function: types.FunctionType, depth: int) -> str:
+    """Return where the code of a function was written, and of the functions in its closure."""
+    code = function.__code__
+    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name}"
+    if function.__closure__ is None or depth == _DEEPEST:
+        return words
+    for cell in function.__closure__:
+        with contextlib.suppress(ValueError):  # an empty one
+            if type(cell.cell_contents) not in _PLAIN:
+                words += f" {_words(cell.cell_contents, depth + 1)}"
+    return words
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute of a wrapper; ``None`` where it has none, or says so in another way."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - an object of torch's that loads something when it is asked
+        return None
+
+
+@functools.cache
+def _file(name: str) -> str:
+    """Return a file of torch's by its path below torch's folder."""
+    folder = torch_folder()
+    return name[len(folder) :] if name.startswith(folder) else name
+
+
+_PLAIN = frozenset((
+    *(str, int, float, bool, complex, bytes, type(None), dict, list, set, tuple, frozenset),
+    types.ModuleType,
+))  # fmt: skip
+"""Types of values that hold no code by themselves."""
+_OF_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType))
