@@ -33,6 +33,7 @@ class Case:
         flags: What differs in the arguments of the interpreter.
         lowered: Whether Inductor lowers the operators. Else it calls them all, which compiles no C++.
         same_process: Whether eager has to run in the process of the restored run, such as for its number.
+        judged_by_compile: Whether a compile without a cache is right where eager answers otherwise.
         files: More files beside the module, by name.
         saved: An object that the module reads with ``kit.saved``, such as arguments.
     """
@@ -44,6 +45,7 @@ class Case:
     flags: tuple[str, ...] = ()
     lowered: bool = False
     same_process: bool = False
+    judged_by_compile: bool = False
     files: dict[str, str] = field(default_factory=dict)
     saved: Any = None
 

@@ -31,22 +31,27 @@ def judge(
         return {**result, "applied": False, "why": f"builder: {str(why)[-600:]}"}
     eager = tried["eager"]
     result["applied"] = True
-    result["visible"] = _unlike(eager, built["eager"])[0] != ""
+    by_compile = row.get("judged_by_compile", False)
+    pair = (tried.get("without", {}), built["compiled"]) if by_compile else (eager, built["eager"])
+    result["visible"] = is_unlike(*pair)
     if eager["error"] and built["eager"]["error"]:
         return {**result, "applied": False, "why": f"eager raises {eager['error']}: {eager.get('text', '')}"}
     result["recorded"] = not recorded.get("refused") if recorded else None
     result["refused"] = list(recorded.get("refused", []))[:3]
     for mode in ("frames", "traced"):
         if mode in tried:
-            result["runs"][mode] = judge_run(tried[mode], tried, row.get("same_process", False))
+            result["runs"][mode] = judge_run(tried[mode], tried, row)
     return result
 
 
-def judge_run(run: Mapping[str, Any], tried: Mapping[str, Any], same_process: bool) -> dict[str, Any]:
+def judge_run(run: Mapping[str, Any], tried: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict on one run, with what was counted and why nothing was reused."""
     if "failed" in run:
         return {"verdict": "failed", "why": str(run["failed"])[-600:]}
-    eager = run["eager_after"] if same_process else tried["eager"]
+    eager = run["eager_after"] if row.get("same_process") else tried["eager"]
+    without = tried.get("without", {"failed": ""})
+    if row.get("judged_by_compile") and "failed" not in without:
+        eager = without
     reused = run["loaded"] + run["given"] > 0
     kept = {name: run[name] for name in ("loaded", "given", "compiled", "state")}
     kept["reasons"] = [*run["reasons"], *run["frames_refused"]][:5]
@@ -54,7 +59,6 @@ def judge_run(run: Mapping[str, Any], tried: Mapping[str, Any], same_process: bo
     why, error = _unlike(run, eager)
     if not why:
         return {"verdict": "right" if reused else "missed", **kept}
-    without = tried.get("without", {"failed": ""})
     if "failed" not in without and not _unlike(run, without)[0]:
         return {"verdict": "pytorch", "why": why, "error": error, **kept}
     if eager["error"] and (without.get("error") or "failed" in without):

@@ -85,6 +85,7 @@ def _row(case: Case, direction: str, number: int, planted: bool = False) -> dict
         "flags": case.flags,
         "lowered": case.lowered,
         "same_process": case.same_process,
+        "judged_by_compile": case.judged_by_compile,
         "planted": planted,
     }
 
