@@ -17,9 +17,8 @@ TOLERANCE = 1e-3
 
 _Base = torch._C.TensorBase if hasattr(torch._C, "TensorBase") else torch._C._TensorBase
 _LEAVES = _pytree.tree_leaves
-_DETACH, _TOLIST, _TO = _Base.detach, _Base.tolist, _Base.to
-_CLASS = _Base.as_subclass
-_VIEW, _CONJ, _NEG, _STRIDE = torch.view_as_real, torch._C.TensorBase.resolve_conj, _Base.resolve_neg, _Base.stride
+_DETACH, _TOLIST, _CLASS = _Base.detach, _Base.tolist, _Base.as_subclass
+_VIEW, _CONJ, _NEG = torch.view_as_real, _Base.resolve_conj, _Base.resolve_neg
 _POINTER = _Base.data_ptr
 
 

@@ -1,7 +1,8 @@
 """Write the modules of cases for the torch that is installed: ``plan OUT.json [options]``.
 
-Each case makes two rows: the builder alone has the fact, and the service alone has it. A few rows of each group
-are planted holes: there the restored run has the builder's facts, and the judge has to find a false hit.
+Each case makes two rows: the builder alone has the fact, and the service alone has it. A few rows of each
+group are planted holes: there the restored run has the builder's facts, and the judge has to find a false
+hit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     cases = list(chosen(options))
-    rows = write(cases, options.folder / "cases", options.planted, options.seed)
+    rows = write(cases, options.folder / "cases", options.planted)
     import torch
 
     result = {"torch": torch.__version__, "cases": len(cases), "rows": rows}
@@ -57,7 +58,7 @@ def chosen(options: argparse.Namespace) -> Iterable[Case]:
         yield from cases[index::parts]
 
 
-def write(cases: Sequence[Case], folder: Path, planted: int, seed: int) -> list[dict[str, Any]]:
+def write(cases: Sequence[Case], folder: Path, planted: int) -> list[dict[str, Any]]:
     """Write a module for each row; return the rows."""
     import torch
 

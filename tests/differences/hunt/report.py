@@ -137,7 +137,8 @@ def _table(result: Mapping[str, Any]) -> list[str]:
         found, planted = holes(result).get(group, (0, 0))
         for mode in (one for one in MODES if modes[one]):
             cells = " | ".join(str(modes[mode][name] or "") for name in _COLUMNS)
-            lines.append(f"| {group} | {mode} | {modes['rows']['applied']} | {cells} | {found} of {planted} |")
+            tried = modes["rows"]["applied"]
+            lines.append(f"| {group} | {mode} | {tried} | {cells} | {found} of {planted} |")
     return lines
 
 

@@ -206,7 +206,8 @@ def _try_row(row: dict[str, Any], modes: tuple[str, ...], put_back: Callable[[],
         module = _imported(row, changed)
         runs = {} if row["planted"] else _restored(module, modes, put_back)
         runs["eager"] = forks.in_child(lambda: _answer(module, compiled=False))
-        if row["judged_by_compile"] or any(is_unlike(run, runs["eager"]) for run in (*runs.values(), *planted.values())):
+        restored = (*runs.values(), *planted.values())
+        if row["judged_by_compile"] or any(is_unlike(run, runs["eager"]) for run in restored):
             runs["without"] = forks.in_child(lambda: _without(module))
         return runs
 

@@ -89,7 +89,9 @@ def _below_python(rng: random.Random) -> Iterator[Case]:
         "OpOverload.__call__": "type(torch.ops.aten.{op}).hunt = 1; old = type(torch.ops.aten.{op}).__call__; type(torch.ops.aten.{op}).__call__ = lambda self, *a, **k: old(torch.ops.aten.cos.default, *a, **k) if self is torch.ops.aten.{op} else old(self, *a, **k)",
     }
     for what, change in changes.items():
-        for operator in rng.sample(("sin.default", "tanh.default", "sigmoid.default", "silu.default", "relu.default"), 3):
+        for operator in rng.sample(
+            ("sin.default", "tanh.default", "sigmoid.default", "silu.default", "relu.default"), 3
+        ):
             call = f"torch.ops.aten.{operator.partition('.')[0]}(x)"
             source = PROGRAMS[rng.choice(["", " in training"])].replace("{call}", call)
             source += f"def change():\n    {change.replace('{op}', operator)}\n"

@@ -61,5 +61,7 @@ def of_libraries(rng: random.Random) -> Iterator[Case]:
                 for number, version in ((1, one), (2, other))
                 for name, text in version.items()
             }
-            source = 'kit.library(__file__, "ROW")\nimport ROWlib as lib\n' + FORMS[form].replace("{call}", call)
+            source = 'kit.library(__file__, "ROW")\nimport ROWlib as lib\n' + FORMS[form].replace(
+                "{call}", call
+            )
             yield Case("libraries", f"{what}, {form}", source, files=files)

@@ -39,7 +39,13 @@ PLACES = {
     "checkpoint in a region": "@torch.compiler.nested_compile_region\ndef region(x):\n    return torch.utils.checkpoint.checkpoint(body, x, use_reentrant=False).cos()\ndef program(x):\n    return region(x) + SALT\n" + _TRAIN,
     "flex_attention": "from torch.nn.attention.flex_attention import flex_attention\ndef program(x):\n    q = x.reshape(1, 1, 4, 8)\n    return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: body(s)) + SALT\n",
 }  # fmt: skip
-_C_FUNCTIONS = ("torch._C._nn.gelu", "torch._C._VariableFunctions.sin", "torch._C._nn.silu", "torch.cos", "torch.Tensor.sin")
+_C_FUNCTIONS = (
+    "torch._C._nn.gelu",
+    "torch._C._VariableFunctions.sin",
+    "torch._C._nn.silu",
+    "torch.cos",
+    "torch.Tensor.sin",
+)
 
 
 def of_nested(rng: random.Random) -> Iterator[Case]:

@@ -21,7 +21,10 @@ _TRAIN = "def run(call):\n    x = ramp(4, 8).requires_grad_()\n    y = call(x)\n
 _CALL = "def program(x):\n    return op(x) + SALT\n"
 PARTS = {
     "body": _OP.replace("{body}", "read()") + _CALL,
-    "backward": _OP.replace("{body}", "1") + "op.register_autograd(lambda ctx, grad: grad * read())\n" + _CALL + _TRAIN,
+    "backward": _OP.replace("{body}", "1")
+    + "op.register_autograd(lambda ctx, grad: grad * read())\n"
+    + _CALL
+    + _TRAIN,
     "setup_context": _OP.replace("{body}", "1")
     + "def setup(ctx, inputs, output):\n    ctx.by = read()\nop.register_autograd(lambda ctx, grad: grad * ctx.by, setup_context=setup)\n"
     + _CALL
@@ -117,7 +120,13 @@ def of_operators(rng: random.Random) -> Iterator[Case]:
     """Yield cases for each part of an operator: the part reads from several places."""
     every = sorted(HOLDERS)
     wanted = ["global", "method", "dict of functions", "list of functions", "partial", "attribute", "closure"]
-    wanted += ["torch function under a name", "torch function in a dict", "default argument", "property", "class attribute"]
+    wanted += [
+        "torch function under a name",
+        "torch function in a dict",
+        "default argument",
+        "property",
+        "class attribute",
+    ]
     for part, text in PARTS.items():
         for name in dict.fromkeys([*wanted, *rng.sample(every, 12)]):
             before, change = HOLDERS[name]

@@ -141,5 +141,7 @@ def of_functions_below(rng: random.Random) -> Iterator[Case]:
             place = {"_VF": "torch._VF"}.get(holder, holder)
             if called.startswith(("is_", "jit", "_assert", "Size")) or called.endswith(("Error", "_guard")):
                 continue
-            source = _program(f"F.{name}(*args, **NAMED)") + patch(place, called, rng.choice(REPLACEMENTS[:2]))
+            source = _program(f"F.{name}(*args, **NAMED)") + patch(
+                place, called, rng.choice(REPLACEMENTS[:2])
+            )
             yield Case("patched below", f"F.{name}: {place}.{called}", source, saved=arguments[0])

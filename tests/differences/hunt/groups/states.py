@@ -80,7 +80,10 @@ _RUNS = {
     "Adam": "def run(call):\n    o = torch.optim.Adam(MODEL.parameters(), lr=0.1)\n    out = []\n    for _ in range(2):\n        o.zero_grad()\n        y = call(ramp(4, 8))\n        y.square().mean().backward()\n        o.step()\n        out.append(y.detach())\n    return out, [p.detach() for p in MODEL.parameters()]\n",
     "double backward": "def run(call):\n    x = ramp(4, 8).requires_grad_()\n    y = call(x)\n    g, = torch.autograd.grad(y.sum(), x)\n    return y.detach(), g\n",
 }  # fmt: skip
-_COMPILED = {"function": "def program(x):\n    return MODEL(x)\n", "module": "def make():\n    return MODEL\n"}
+_COMPILED = {
+    "function": "def program(x):\n    return MODEL(x)\n",
+    "module": "def make():\n    return MODEL\n",
+}
 _STEPS = {
     "learning rate": "o = torch.optim.SGD([W], lr=0.5 if CHANGED else 0.1)",
     "momentum": "o = torch.optim.SGD([W], lr=0.1, momentum=0.9 if CHANGED else 0.1)",

@@ -41,7 +41,9 @@ class Own(torch.Tensor):
         return out
 """
 KINDS = {
-    "__torch_dispatch__": _WRAPPER.replace("{answer}", "out * read() if isinstance(out, torch.Tensor) else out"),
+    "__torch_dispatch__": _WRAPPER.replace(
+        "{answer}", "out * read() if isinstance(out, torch.Tensor) else out"
+    ),
     "__torch_dispatch__, a method": _WRAPPER.replace("{answer}", "cls.by_method(out)")
     + "    @classmethod\n    def by_method(cls, out):\n        return out * read() if isinstance(out, torch.Tensor) else out\n",
     "__tensor_flatten__ metadata": _WRAPPER.replace("{answer}", "out").replace(
@@ -140,14 +142,18 @@ def of_subclasses(rng: random.Random) -> Iterator[Case]:
     every = sorted(HOLDERS)
     wanted = ["global", "method", "attribute", "dict of functions", "function replaced"]
     programs = {
-        f"{kind} of {place}": text + _INNER + PLACES[place] for kind, text in KINDS.items() for place in PLACES
+        f"{kind} of {place}": text + _INNER + PLACES[place]
+        for kind, text in KINDS.items()
+        for place in PLACES
     } | _MODES
     for what, text in programs.items():
         for name in dict.fromkeys(["global", *rng.sample(wanted[1:], 1), *rng.sample(every, 2)]):
             before, change = HOLDERS[name]
             source = f"{before}\n{text}\ndef change():\n" + textwrap.indent(change, "    ") + "\n"
             yield Case("subclasses", f"{what} reads {name}", source)
-        code = "if CHANGED:\n    def read():\n        return 3.0\nelse:\n    def read():\n        return 2.0\n"
+        code = (
+            "if CHANGED:\n    def read():\n        return 3.0\nelse:\n    def read():\n        return 2.0\n"
+        )
         yield Case("subclasses", f"{what} calls other code", code + text)
         source = "def read():\n    return 2.0\n" + text
         other = text.replace("* read()", "* (read() + 1)").replace("float(read()) * 0", "1.0")

@@ -43,7 +43,12 @@ CHANGES = {
     "pre_grad_custom_pass": "inductor.pre_grad_custom_pass = lambda graph: swapped(graph, aten.cos.default)",
     "joint_custom_pre_pass, a function": "inductor.joint_custom_pre_pass = lambda graph: swapped(graph, aten.cos.default)",
 }  # fmt: skip
-UUIDS = ("post_grad_custom_post_pass", "post_grad_custom_pre_pass", "joint_custom_pre_pass", "joint_custom_post_pass")
+UUIDS = (
+    "post_grad_custom_post_pass",
+    "post_grad_custom_pre_pass",
+    "joint_custom_pre_pass",
+    "joint_custom_post_pass",
+)
 LOWERINGS = {
     "lowerings[]": "lowering.lowerings[aten.{op}.default] = lowering.lowerings[aten.cos.default]",
     "register_lowering": "lowering.register_lowering(aten.{op}.default, type_promotion_kind=None)(lambda x: lowering.lowerings[aten.cos.default](x))",
@@ -62,7 +67,10 @@ def of_tables(rng: random.Random) -> Iterator[Case]:
             target = "aten.cos.default if CHANGED else aten.sin.default"
             source = _UUID.replace("{target}", target) + f"inductor.{setting} = Pass()\n"
             yield _case(f"{setting}, the same uuid", "pass", operator, source)
-            source = _UUID.replace("{target}", "TARGET") + f"inductor.{setting} = Pass()\nTARGET = aten.sin.default\n"
+            source = (
+                _UUID.replace("{target}", "TARGET")
+                + f"inductor.{setting} = Pass()\nTARGET = aten.sin.default\n"
+            )
             change = "globals()['TARGET'] = aten.cos.default"
             yield _case(f"{setting}, the same uuid, a global", change, operator, source)
     for what, change in LOWERINGS.items():
