@@ -1,1 +1,1 @@
-"""A hunt for false hits: facts of the program and of its libraries that differ between builder and service."""
+"""Hunt for false hits: facts of a program and of its libraries that differ between builder and service."""

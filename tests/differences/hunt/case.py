@@ -18,12 +18,12 @@ from tests.differences.hunt.kit import CHANGED, ramp, swap
 
 @dataclass(frozen=True)
 class Case:
-    """Holds a program and one fact of it.
+    """Hold a program and one fact of it.
 
-    The source is a module. It defines ``program`` (or ``make``, which returns what is compiled), and may define
-    ``inputs``, ``change`` (makes the fact another one), ``run`` (calls what is compiled) and ``OPTIONS``.
-    Where the fact holds from the import on, the source asks ``CHANGED``. ``SALT`` is a number of its own for
-    each row, so that no row finds the graph of another one.
+    The source is a module. It defines ``program`` (or ``make``, which returns what is compiled), and may
+    define ``inputs``, ``change`` (makes the fact another one), ``run`` (calls what is compiled) and
+    ``OPTIONS``. Where the fact holds from the import on, the source asks ``CHANGED``. ``SALT`` is a number of
+    its own for each row, so that no row finds the graph of another one.
 
     Attributes:
         group: The name of its group.

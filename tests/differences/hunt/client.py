@@ -74,8 +74,9 @@ def publish(session: Any, bundle: Path, key: Path) -> None:
     """Write a bundle of all that lies in the folders."""
     from tests.e2e.programs import recorded_session
 
+    write: Any = recorded_session.publish
     target = "hunt/float32/default"
-    recorded_session.publish(session, bundle, key, True, NAME, target, measured={"first_call": 10.0})
+    write(session, bundle, key, True, NAME, target, measured={"first_call": 10.0})
 
 
 def folders() -> list[Path]:

@@ -16,7 +16,7 @@ LIMIT = 60.0
 
 
 def in_child(work: Callable[[], Any], seconds: float = LIMIT) -> Any:
-    """Return what ``work`` returns in a child, or ``{"failed": text}``. No exit function runs in the child."""
+    """Return what ``work`` returns in a child, or ``{"failed": text}``. No exit function runs there."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import random
 import sys
 import types
 import unittest
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -47,17 +47,22 @@ def _stub() -> None:
     sys.modules.setdefault("expecttest", stub)
 
 
-def of_operator(info: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Yield arguments of an operator with which it answers the same twice."""
+def of_operator(
+    info: Any, rng: random.Random, count: int = 1
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return at most ``count`` arguments of an operator with which it answers the same twice."""
     torch.manual_seed(0)
     try:
         samples = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
     except Exception:  # noqa: BLE001 - it needs another device or another package
-        return
-    for sample in samples[:6]:
+        return []
+    rng.shuffle(samples)
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    for sample in samples[:8]:
         arguments = (sample.input, *sample.args), sample.kwargs
-        if is_usable(arguments) and _is_deterministic(info.op, arguments):
-            yield arguments
+        if len(found) < count and is_usable(arguments) and _is_deterministic(info.op, arguments):
+            found.append(arguments)
+    return found
 
 
 def is_usable(value: Any) -> bool:
@@ -83,7 +88,7 @@ def _is_deterministic(function: Any, arguments: Any) -> bool:
 
 def _leaves_of(function: Any, arguments: Any) -> list[Any]:
     copied = _pytree.tree_map(lambda one: one.clone() if isinstance(one, torch.Tensor) else one, arguments)
-    return _pytree.tree_leaves(function(*copied[0], **copied[1]))
+    return list(_pytree.tree_leaves(function(*copied[0], **copied[1])))
 
 
 def _equal(one: Any, other: Any) -> bool:

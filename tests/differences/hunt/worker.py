@@ -92,7 +92,7 @@ def _prepare(batch: dict[str, Any]) -> None:
         try_quietly(functools.partial(importlib.import_module, module))
     _register_patterns()
     # It flushes the CPU's caches to measure guards for a log line.
-    sys.modules["torch._dynamo.guards"].profile_guard_manager = lambda *_: 0.0
+    setattr(sys.modules["torch._dynamo.guards"], "profile_guard_manager", lambda *_: 0.0)  # noqa: B010
     # A collection writes into every object, and so copies a child's memory.
     gc.collect()
     gc.freeze()
@@ -249,7 +249,7 @@ def _restored_run(module: Any, mode: str) -> dict[str, Any]:
         "frames_refused": client.refused_frames(),
         "eager_after": _answer(module, compiled=False),
     }
-    return answer
+    return dict(answer)
 
 
 def _without(module: Any) -> Any:

@@ -64,7 +64,7 @@ _EDITS = {
 }  # fmt: skip
 
 
-def of_decorated(rng: random.Random) -> Iterator[Case]:
+def of_decorated(_: random.Random) -> Iterator[Case]:
     """Yield cases for each decorator and use, each way to raise, and each edit."""
     for what, text in _DECORATORS.items():
         for use, program in _USES.items():

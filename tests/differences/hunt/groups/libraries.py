@@ -52,7 +52,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def of_libraries(rng: random.Random) -> Iterator[Case]:
+def of_libraries(_: random.Random) -> Iterator[Case]:
     """Yield cases for each change of a library and several programs."""
     for what, (one, other, call) in VERSIONS.items():
         for form in ("function", "module", "training", "checkpoint", "region"):

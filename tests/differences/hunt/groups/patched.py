@@ -42,10 +42,7 @@ def _program(call: str) -> str:
 
 
 def _cases(group: str, holder: str, name: str, info: Any, call: str, rng: random.Random) -> Iterator[Case]:
-    arguments = list(samples.of_operator(info))
-    if not arguments:
-        return
-    chosen = rng.sample(arguments, min(2, len(arguments)))
+    chosen = samples.of_operator(info, rng, 2)
     forms = rng.sample(REPLACEMENTS, len(chosen))
     for number, (form, argument) in enumerate(zip(forms, chosen, strict=True)):
         kind = form.replace("{old}", "").replace("kit.", "")[:28]
@@ -136,7 +133,7 @@ def of_functions_below(rng: random.Random) -> Iterator[Case]:
         function = getattr(torch.nn.functional, name, None)
         if space != "nn.functional" or not inspect.isfunction(function):
             continue
-        arguments = list(samples.of_operator(info))
+        arguments = samples.of_operator(info, rng)
         for holder, called in sorted(set(_CALLS.findall(inspect.getsource(function)))) if arguments else ():
             place = {"_VF": "torch._VF"}.get(holder, holder)
             if called.startswith(("is_", "jit", "_assert", "Size")) or called.endswith(("Error", "_guard")):

@@ -16,6 +16,7 @@ SITES = {
     "in a branch": "def program(x):\n    if ({read}) > 1.5:\n        return x * 3 + SALT\n    return x + SALT\n",
     "in a default": "def program(x):\n    def inner(y, by=None):\n        return y * (({read}) if by is None else by)\n    return inner(x) + SALT\n",
 }  # fmt: skip
+FIRST = "in the function"
 _ENV = "os.environ['HUNT'] = '3.0'"
 READS: dict[str, tuple[str, str, str]] = {
     # name: (text before, what is read as a number, what makes it another one)
@@ -127,7 +128,7 @@ READS: dict[str, tuple[str, str, str]] = {
 def of_reads(rng: random.Random) -> Iterator[Case]:
     """Yield a case for each thing that is read, at two places each."""
     for name, (before, read, change) in READS.items():
-        places = ["in the function", *rng.sample(sorted(SITES)[1:], 2)]
+        places = [FIRST, *rng.sample(sorted(SITES.keys() - {FIRST}), 2)]
         for place in dict.fromkeys(places):
             program = SITES[place].replace("{read}", read)
             source = f"{before}\n{program}def change():\n" + textwrap.indent(change, "    ") + "\n"
@@ -161,6 +162,6 @@ def of_processes(rng: random.Random) -> Iterator[Case]:
     before = "def asserted():\n    try:\n        assert False\n    except AssertionError:\n        return 2.0\n    return 3.0\n"
     for what, (variables, flags, reads) in _PROCESSES.items():
         for read in reads:
-            for place in ("in the function", rng.choice(sorted(SITES)[1:])):
+            for place in (FIRST, rng.choice(sorted(SITES.keys() - {FIRST}))):
                 source = before + SITES[place].replace("{read}", f"float({read})")
                 yield Case("process", f"{what}: {read}, {place}", source, variables, flags)
