@@ -16,11 +16,11 @@ import pytest
 from tests.e2e.harness import SCALAR
 from tests.versions.environments import python_of
 
-from .__main__ import ROOT, exactly, problems, run, write
 from .hunt import report
 from .hunt.groups import GROUPS
 from .hunt.judge import judge_run
-from .service import spread
+from .settings.__main__ import ROOT, exactly, problems, run, write
+from .settings.service import spread
 
 BACKWARD = "program: operator: backward"
 FLOAT16 = "context: autocast(cpu, float16)"
@@ -153,7 +153,7 @@ def test_a_few_cases_of_the_hunt_and_a_planted_hole_in_each_group(tmp_path: Path
     arguments = ["--only", FEW_CASES, "--planted=1", "--jobs=1", "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "client")])}
     groups = "--groups=objects,libraries,patched functional"
-    command = [sys.executable, "-m", "tests.differences.hunt", groups, *arguments]
+    command = [sys.executable, "-m", "tests.differences", groups, *arguments]
     subprocess.run(command, env=environment, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     (result,) = json.loads(out.read_text()).values()
     rows = [row for row in result["rows"] if not row["planted"]]
