@@ -41,7 +41,7 @@ def _leaf(leaf: Any, inputs: list[Any]) -> dict[str, Any]:
         if tensor.layout is not torch.strided:
             tensor = tensor.to_dense()
         alias = next((n for n, one in enumerate(inputs) if _shares(tensor, one)), None)
-        described |= {"dtype": str(tensor.dtype), "shape": tuple(tensor.shape), "alias": alias}
+        described |= {"dtype": str(tensor.dtype), "shape": list(tensor.shape), "alias": alias}
         tensor = _NEG(_CONJ(tensor))
         if tensor.is_complex():
             tensor = _VIEW(tensor)

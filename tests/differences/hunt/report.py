@@ -11,6 +11,8 @@ from typing import Any
 
 BAD = ("false hit", "wrong")
 MODES = ("frames", "traced")
+CONTROL = "control"
+"""The group of rows in which nothing differs: each is to be a hit."""
 
 
 def read(path: Path) -> Any:
@@ -18,7 +20,8 @@ def read(path: Path) -> Any:
 
 
 def problems(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each false hit, silent compile and planted hole that was not found."""
+    """Return a line for each false hit, silent compile, hit that was lost, and planted hole that was not
+    found."""
     return [*_found(result), *_unseen_holes(result)]
 
 
@@ -27,6 +30,8 @@ def _found(result: Mapping[str, Any]) -> Iterator[str]:
         if row["planted"]:
             continue
         where = f"{row['group']}: {row['name']} [{row['direction']} differs, {mode}]"
+        if row["group"] == CONTROL and run["verdict"] != "right":
+            yield f"lost: {where}: {run['verdict']} {'; '.join(run.get('reasons', ()))}"
         if run["verdict"] in BAD:
             yield f"{run['verdict']}: {where}: {run['why']}"
         elif run.get("silent"):

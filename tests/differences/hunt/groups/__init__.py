@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ..case import Case
 from . import (
+    control,
     decorated,
     dispatcher,
     libraries,
@@ -22,6 +23,7 @@ from . import (
 )
 
 GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
+    "control": control.of_control,
     "patched functional": patched.of_functional,
     "patched torch": patched.of_torch,
     "patched Tensor": patched.of_tensor,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..case import Case
 
+_CLEAR = "    getattr(decomposition.fast_random_decomps, 'cache_clear', int)()\n"
 OPERATORS = ("sin", "tanh", "sigmoid", "relu", "silu", "gelu", "erf", "exp")
 PLAIN = "def program(x):\n    return torch.{op}(x) + SALT\n"
 _IMPORTS = "from torch._inductor import config as inductor, decomposition, lowering, pattern_matcher\nfrom torch._inductor.fx_passes import joint_graph, post_grad, pre_grad\nimport torch._inductor.compile_fx\naten = torch.ops.aten\n"
@@ -81,6 +82,8 @@ def of_tables(rng: random.Random) -> Iterator[Case]:
 def _case(what: str, change: str, operator: str, before: str = "", lowered: bool = False) -> Case:
     program = PLAIN if operator not in ("silu", "gelu") else PLAIN.replace("torch.", "F.")
     swap = _SWAP.replace("torch.{op}, F", "torch.sin, F") if operator in ("silu", "gelu") else _SWAP
-    source = f"{_IMPORTS}{swap}{before}{program}def change():\n    {change}\n".replace("{op}", operator)
+    source = f"{_IMPORTS}{swap}{before}{program}def change():\n    {change}\n{_CLEAR}".replace(
+        "{op}", operator
+    )
     # Eager does not know what Inductor is told: a compile without a cache judges.
     return Case("tables", f"{what} for {operator}", source, lowered=lowered, judged_by_compile=True)
