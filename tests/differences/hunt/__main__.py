@@ -47,7 +47,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=0, help="so many cases of each group, by the seed")
     parser.add_argument("--small", action="store_true", help="one case of each group")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth case of each group, from the Ith")
-    parser.add_argument("--planted", type=int, default=2, help="planted holes of each group")
+    parser.add_argument("--planted", type=int, default=3, help="planted holes of each group")
     parser.add_argument("--without-frames", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, help="batches at once")
     parser.add_argument("--size", type=int, default=100, help="rows of a batch")

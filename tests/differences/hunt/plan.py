@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--groups", default="")
     parser.add_argument("--only", default="", help="a regular expression for 'group: name'")
     parser.add_argument("--limit", type=int, default=0, help="so many cases of each group")
-    parser.add_argument("--planted", type=int, default=2, help="so many planted holes of each group")
+    parser.add_argument("--planted", type=int, default=3, help="so many planted holes of each group")
     parser.add_argument("--part", default="0/1", help="I/N: every Nth case, from the Ith")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -64,16 +64,23 @@ def write(cases: Sequence[Case], folder: Path, planted: int) -> list[dict[str, A
 
     folder.mkdir(parents=True)
     rows: list[dict[str, Any]] = []
-    planted_of: dict[str, int] = {}
-    for case in cases:
+    holes = _with_holes(cases, planted)
+    for number, case in enumerate(cases):
         for direction in DIRECTIONS:
             rows.append(_row(case, direction, len(rows)))
             _write_module(case, folder, len(rows) - 1, torch)
-        if planted_of.setdefault(case.group, 0) < planted and not case.variables and not case.flags:
-            planted_of[case.group] += 1
+        if number in holes:
             rows.append(_row(case, "service", len(rows), planted=True))
             _write_module(case, folder, len(rows) - 1, torch)
     return rows
+
+
+def _with_holes(cases: Sequence[Case], planted: int) -> set[int]:
+    """Return the numbers of the cases that get a planted hole too: so many of each group, far apart."""
+    groups: dict[str, list[int]] = {}
+    for number, case in enumerate(cases):
+        groups.setdefault(case.group, []).append(number)
+    return {members[len(members) * n // planted] for members in groups.values() for n in range(planted)}
 
 
 def _row(case: Case, direction: str, number: int, planted: bool = False) -> dict[str, Any]:

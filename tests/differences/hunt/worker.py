@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import forks
-from .judge import is_unlike
+from .judge import is_of_process, is_unlike
 
 MODES = ("frames", "traced")
 
@@ -212,18 +212,23 @@ def _try_row(row: dict[str, Any], modes: tuple[str, ...], put_back: Callable[[],
     Where a hole is planted, the restored runs have the builder's facts.
     """
     changed = row["direction"] == "service"
+    of_builder = row["planted"] and not is_of_process(row)
 
     def of_service() -> Any:
         module = _imported(row, changed)
-        runs = {} if row["planted"] else _restored(module, modes, put_back)
+        runs = {} if of_builder else _restored(module, modes, put_back)
         runs["eager"] = forks.in_child(lambda: _answer(module, compiled=False))
         restored = (*runs.values(), *planted.values())
-        if row["judged_by_compile"] or any(is_unlike(run, runs["eager"]) for run in restored):
+        if (
+            row["planted"]
+            or row["judged_by_compile"]
+            or any(is_unlike(run, runs["eager"]) for run in restored)
+        ):
             runs["without"] = forks.in_child(lambda: _without(module))
         return runs
 
     planted: dict[str, Any] = {}
-    if row["planted"]:
+    if of_builder:
         planted = forks.in_child(lambda: _restored(_imported(row, not changed), modes, put_back))
     result = {**planted, **forks.in_child(of_service, 4 * forks.LIMIT)}
     put_back()
