@@ -78,8 +78,9 @@ def of_decorated(_: random.Random) -> Iterator[Case]:
     for what, text in _RAISES.items():
         for where, (before, number, change) in numbers.items():
             if where == "other code":
-                one, other = text.replace("{n}", "2.0"), text.replace("{n}", "3.0")
-                body = f"if CHANGED:\n{_indent(other)}else:\n{_indent(one)}"
+                helper, program = text.split("def program", 1)
+                one, other = helper.replace("{n}", "2.0"), helper.replace("{n}", "3.0")
+                body = f"if CHANGED:\n{_indent(other)}else:\n{_indent(one)}def program{program}"
             else:
                 body = before + text.replace("{n}", number) + f"def change():\n    {change}\n"
             yield Case("decorated", f"{what} by {where}", body)

@@ -44,7 +44,7 @@ _C_FUNCTIONS = (
     "torch._C._VariableFunctions.sin",
     "torch._C._nn.silu",
     "torch.cos",
-    "torch.Tensor.sin",
+    "torch.relu",
 )
 
 
