@@ -65,25 +65,25 @@ def judge_run(run: Mapping[str, Any], tried: Mapping[str, Any], row: Mapping[str
     kept = {name: run[name] for name in ("loaded", "given", "compiled", "state")}
     kept["reasons"] = [*run["reasons"], *run["frames_refused"]][:5]
     kept["silent"] = run["compiled"] > 0 and (run["state"] == "hit" or not run["reasons"])
-    why, error = _unlike(run, eager)
+    why = _unlike(run, eager)
     if not why:
         return {"verdict": "right" if reused else "missed", **kept}
-    if "failed" not in without and not _unlike(run, without)[0]:
-        return {"verdict": "pytorch", "why": why, "error": error, **kept}
+    if "failed" not in without and not _unlike(run, without):
+        return {"verdict": "pytorch", "why": why, **kept}
     if eager["error"] and (without.get("error") or "failed" in without):
         return {"verdict": "not judged", "why": why, **kept}
-    return {"verdict": "false hit" if reused else "wrong", "why": why, "error": error, **kept}
+    return {"verdict": "false hit" if reused else "wrong", "why": why, **kept}
 
 
 def is_unlike(run: Mapping[str, Any], eager: Mapping[str, Any]) -> bool:
     """Return whether a run or eager failed, or they answer differently."""
-    return "failed" in run or "failed" in eager or bool(_unlike(run, eager)[0])
+    return "failed" in run or "failed" in eager or bool(_unlike(run, eager))
 
 
-def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, float]:
-    """Return how two answers differ, an error being an answer, and by how much."""
+def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return how two answers differ, an error being an answer; an empty text if they do not."""
     if one["error"] or other["error"]:
         if one["error"] and other["error"]:
-            return "", 0.0
-        return f"raises {one['error'] or 'nothing'}, expected {other['error'] or 'an answer'}", float("inf")
+            return ""
+        return f"raises {one['error'] or 'nothing'}, expected {other['error'] or 'an answer'}"
     return difference(one["answer"], other["answer"])
