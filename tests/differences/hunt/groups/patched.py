@@ -13,7 +13,10 @@ import torch
 from .. import samples
 from ..case import Case
 
+OWN = "a function of the module"
+"""A replacement that is no closure: as most libraries do it, and with nothing but its place to tell it."""
 REPLACEMENTS = (
+    OWN,
     "kit.wrapped({old})",
     "kit.doubled({old})",
     "kit.Replacement({old})",
@@ -28,6 +31,12 @@ _CALLS = re.compile(r"\b(torch(?:\._C(?:\._nn)?)?|_VF|torch\._VF)\.(\w+)\(")
 
 def patch(holder: str, name: str, replacement: str) -> str:
     """Return the text of a change that replaces a function."""
+    if replacement == OWN:
+        return (
+            f"OLD = {holder}.{name}\ndef replacement(*args, **kwargs):\n"
+            "    return kit.shifted(OLD(*args, **kwargs))\n"
+            f"def change():\n    swap({holder}, {name!r}, replacement)\n"
+        )
     new = replacement.format(old=f"{holder}.{name}")
     return f"def change():\n    swap({holder}, {name!r}, {new})\n"
 
@@ -43,7 +52,7 @@ def _program(call: str) -> str:
 
 def _cases(group: str, holder: str, name: str, info: Any, call: str, rng: random.Random) -> Iterator[Case]:
     chosen = samples.of_operator(info, rng, 2)
-    forms = rng.sample(REPLACEMENTS, len(chosen))
+    forms = [OWN, rng.choice(REPLACEMENTS[1:])][: len(chosen)]
     for number, (form, argument) in enumerate(zip(forms, chosen, strict=True)):
         kind = form.replace("{old}", "").replace("kit.", "")[:28]
         source = _program(call) + patch(holder, name, form)
@@ -108,7 +117,7 @@ def of_tensor(rng: random.Random) -> Iterator[Case]:
         elif name == "is_floating_point":
             change = "def change():\n    torch.Tensor.is_floating_point = lambda self: False\n"
         else:
-            change = patch("torch.Tensor", name, rng.choice(REPLACEMENTS[:2]))
+            change = patch("torch.Tensor", name, rng.choice(REPLACEMENTS[:3]))
         yield Case(group, f"torch.Tensor.{name}", source + change)
     for name in IN_PLACE:
         argument = {"zero_": "", "relu_": "", "sigmoid_": "", "copy_": "y", "clamp_": "0.1"}.get(name, "2.0")
@@ -139,6 +148,6 @@ def of_functions_below(rng: random.Random) -> Iterator[Case]:
             if called.startswith(("is_", "jit", "_assert", "Size")) or called.endswith(("Error", "_guard")):
                 continue
             source = _program(f"F.{name}(*args, **NAMED)") + patch(
-                place, called, rng.choice(REPLACEMENTS[:2])
+                place, called, rng.choice(REPLACEMENTS[:3])
             )
             yield Case("patched below", f"F.{name}: {place}.{called}", source, saved=arguments[0])

@@ -36,12 +36,24 @@ class Outer(nn.Module):
 def make():
     return Outer()
 """
+_OWN = (
+    "OLD = KIND.{name}\ndef replacement(self, *args, **kwargs):\n"
+    "    return kit.shifted(OLD(self, *args, **kwargs))\n"
+    "def change():\n    KIND.{name} = replacement\n"
+)
 FORWARDS = (
+    _OWN.replace("{name}", "forward"),
+    _OWN.replace("{name}", "__call__"),
+    _OWN.replace("{name}", "_call_impl"),
     "def change():\n    KIND.forward = kit.wrapped(KIND.forward)\n",
     "def change():\n    KIND.__call__ = kit.wrapped(KIND.__call__)\n",
     "def change():\n    KIND._call_impl = kit.wrapped(KIND._call_impl)\n",
     "def change():\n    MODEL.forward = kit.wrapped(MODEL.forward)\n",
     "def change():\n    old = KIND.forward\n    def forward(self, *a, **k):\n        return kit.shifted(old(self, *a, **k))\n    KIND.forward = forward\n",
+)
+WHAT = (
+    *("forward, own function", "__call__, own function", "_call_impl, own function"),
+    *("forward", "__call__", "_call_impl", "instance's forward", "forward, a method"),
 )
 
 
@@ -57,13 +69,17 @@ def _samples() -> Iterator[tuple[str, Any]]:
 def of_forward(rng: random.Random) -> Iterator[Case]:
     """Yield cases for ``forward`` and ``__call__`` of every class of ``torch.nn``."""
     for name, sample in _samples():
-        for number in rng.sample(range(len(FORWARDS)), 2):
+        for number in (0, *rng.sample(range(1, len(FORWARDS)), 2)):
             place = rng.choice((FUNCTION, MODULE))
             where = "compiled module" if place is MODULE else "function"
             source = _text(place) + FORWARDS[number]
-            what = ("forward", "__call__", "_call_impl", "instance's forward", "forward, a method")[number]
+            what = WHAT[number]
             yield Case("patched nn forward", f"nn.{name}: {what}, {where}", source, saved=sample)
     shared = {
+        "nn.Module.__call__, own function": "nn.Module.__call__ = replacement",
+        "Sequential.forward, own function": "nn.Sequential.forward = kit.double_first",
+        "Linear.forward, own function": "nn.Linear.forward = kit.double_first",
+        "ReLU.forward, own function": "nn.ReLU.forward = kit.double_first",
         "nn.Module.__call__": "nn.Module.__call__ = kit.wrapped(nn.Module.__call__)",
         "nn.Module._call_impl": "nn.Module._call_impl = kit.wrapped(nn.Module._call_impl)",
         "nn.Module.__getattr__": "old = nn.Module.__getattr__\n    nn.Module.__getattr__ = lambda self, n: old(self, n) * 2 if n == 'weight' else old(self, n)",
@@ -75,7 +91,8 @@ def of_forward(rng: random.Random) -> Iterator[Case]:
     model = "torch.manual_seed(0)\nLIST = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])\nMODEL = nn.Sequential(*LIST, nn.ReLU())\n"
     for what, change in shared.items():
         for call in ("MODEL(x) + SALT", "LIST[0](x) + SALT"):
-            source = f"{model}def program(x):\n    return {call}\ndef change():\n    {change}\n"
+            own = "OLD = nn.Module.__call__\ndef replacement(self, *a):\n    return OLD(self, *a) * 2\n"
+            source = f"{model}{own}def program(x):\n    return {call}\ndef change():\n    {change}\n"
             yield Case("patched nn forward", f"{what}: {call}", source)
 
 
