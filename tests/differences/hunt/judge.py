@@ -16,6 +16,9 @@ from typing import Any
 
 from .answers import difference
 
+_NO_REASON = "not counted in this torch"
+"""How a line of a report begins that is there also where everything is hit."""
+
 
 def judge(
     row: Mapping[str, Any], tried: Mapping[str, Any], built: Mapping[str, Any], recorded: Mapping[str, Any]
@@ -63,8 +66,9 @@ def judge_run(run: Mapping[str, Any], tried: Mapping[str, Any], row: Mapping[str
         eager = without
     reused = run["loaded"] + run["given"] > 0
     kept = {name: run[name] for name in ("loaded", "given", "compiled", "state")}
-    kept["reasons"] = [*run["reasons"], *run["frames_refused"]][:5]
-    kept["silent"] = run["compiled"] > 0 and (run["state"] == "hit" or not run["reasons"])
+    reasons = [reason for reason in run["reasons"] if not reason.startswith(_NO_REASON)]
+    kept["reasons"] = [*reasons, *run["frames_refused"]][:5]
+    kept["silent"] = run["compiled"] > 0 and (run["state"] == "hit" or not reasons)
     why = _unlike(run, eager)
     if not why:
         return {"verdict": "right" if reused else "missed", **kept}

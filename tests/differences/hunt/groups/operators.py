@@ -105,7 +105,7 @@ def run(call):
     + """
 from torch.testing._internal.two_tensor import TwoTensor
 @op.register_torch_dispatch(TwoTensor)
-def rule(func, types, args, kwargs):
+def rule(cls, func, types, args, kwargs):
     return TwoTensor(args[0].a * read(), args[0].b * read())
 def program(x):
     return op(x) * SALT
