@@ -79,7 +79,10 @@ def counts(result: Mapping[str, Any]) -> dict[str, dict[str, Counter[str]]]:
 
 def text(result: Mapping[str, Any]) -> str:
     """Return a line for each group, and the problems."""
-    lines = [f"torch {result['torch']}: {len(result['rows'])} rows in {result.get('minutes')} minutes"]
+    lines = [
+        f"torch {result['torch']}: {len(result['rows'])} rows in {result.get('minutes')} minutes, "
+        f"{result.get('cpu_minutes')} of CPU"
+    ]
     for group, modes in counts(result).items():
         said = [f"{mode} ({_listed(modes[mode])})" for mode in ("rows", *MODES) if modes[mode]]
         found, planted = holes(result).get(group, (0, 0))
@@ -95,7 +98,7 @@ def write(path: Path, results: Mapping[str, Any]) -> None:
     """Write the rows as JSON, and the report beside it. What was not tried again stays."""
     every = read(path) if path.exists() else {}
     for version, result in results.items():
-        every[version] = _merged(every.get(version, {"rows": [], "minutes": 0}), shortened(result))
+        every[version] = _merged(every.get(version, {"rows": []}), shortened(result))
     versions = []
     for version in sorted(every, key=_number):
         rows = ",\n".join(json.dumps(row) for row in every[version]["rows"])
@@ -109,7 +112,8 @@ def _merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
     """Return two results of a version as one; a row that was tried again is the new one."""
     names = ("group", "name", "direction", "planted")
     rows = {tuple(row[name] for name in names): row for row in (*before["rows"], *now["rows"])}
-    return {**now, "minutes": round(before["minutes"] + now.get("minutes", 0), 1), "rows": [*rows.values()]}
+    spent = {name: round(before.get(name, 0) + now.get(name, 0), 1) for name in ("minutes", "cpu_minutes")}
+    return {**now, **spent, "rows": [*rows.values()]}
 
 
 _KEPT = ("verdict", "why", "state", "compiled", "silent")
@@ -161,10 +165,11 @@ def markdown(results: Mapping[str, Any]) -> str:
 def _summary(result: Mapping[str, Any]) -> list[str]:
     tried = [row for row in result["rows"] if row["applied"] and not row["planted"]]
     visible = sum(bool(row.get("visible")) for row in tried)
-    rate = f", {len(tried) / result['minutes']:.0f} a minute" if result.get("minutes") else ""
+    cpu = result.get("cpu_minutes") or 0
+    rate = f" ({len(tried) / cpu:.0f} a minute of one core)" if cpu else ""
     return [
-        f"{len(tried)} differences in {result.get('minutes')} minutes{rate}, seed {result['seed']}; eager's "
-        f"answer is another one in {visible} of them."
+        f"{len(tried)} differences in {result.get('minutes')} minutes, {cpu} minutes of CPU{rate}, seed "
+        f"{result['seed']}; eager's answer is another one in {visible} of them."
     ]
 
 
