@@ -7,6 +7,7 @@ compile, or a planted hole that was not found. ``--out`` writes the rows as JSON
 from __future__ import annotations
 
 import argparse
+import datetime
 import resource
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def main() -> int:
         begin, spent = time.monotonic(), _cpu_seconds()
         result = one_version(version, options)
         result["minutes"] = round((time.monotonic() - begin) / 60, 1)
+        result |= {"date": f"{datetime.date.today()}", "client": batches.commit_of_client()}
         result["cpu_minutes"] = round((_cpu_seconds() - spent) / 60, 1)
         results[result["torch"].partition("+")[0]] = result
         print(report.text(result), flush=True)

@@ -16,6 +16,12 @@ CLIENT = "HUNT_CLIENT"
 """The variable that names another folder of the client under test."""
 
 
+def commit_of_client() -> str:
+    """Return the commit of the client under test; an empty text if it is in no repository."""
+    command = ["git", "-C", os.environ.get(CLIENT, str(ROOT)), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def batches(rows: Sequence[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
     """Yield rows that the same processes can try: those whose processes differ in the same way."""
     alike: dict[str, list[Mapping[str, Any]]] = {}
