@@ -169,8 +169,8 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     rate = f" ({len(tried) / cpu:.0f} a minute of one core)" if cpu else ""
     return [
         f"Client {result.get('client')}, {result.get('date')}, seed {result['seed']}: {len(tried)} "
-        f"differences in {result.get('minutes')} minutes, {cpu} minutes of CPU{rate}; eager's answer is another one in "
-        f"{visible} of them."
+        f"differences in {result.get('minutes')} minutes, {cpu} minutes of CPU{rate}; eager's "
+        f"answer is another one in {visible} of them."
     ]
 
 
