@@ -167,10 +167,10 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     visible = sum(bool(row.get("visible")) for row in tried)
     cpu = result.get("cpu_minutes") or 0
     rate = f" ({len(tried) / cpu:.0f} a minute of one core)" if cpu else ""
+    spent = f" in {result['minutes']} minutes, {cpu} minutes of CPU{rate}" if result.get("minutes") else ""
     return [
         f"Client {result.get('client')}, {result.get('date')}, seed {result['seed']}: {len(tried)} "
-        f"differences in {result.get('minutes')} minutes, {cpu} minutes of CPU{rate}; eager's "
-        f"answer is another one in {visible} of them."
+        f"differences{spent}; eager's answer is another one in {visible} of them."
     ]
 
 
