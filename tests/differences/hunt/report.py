@@ -49,9 +49,9 @@ def holes(result: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     counts: dict[str, tuple[int, int]] = {}
     for row in result["rows"]:
         verdicts = [run["verdict"] for run in row["runs"].values()]
-        if row["planted"] and row.get("visible") and set(verdicts) & {"false hit", "right"}:
+        if row["planted"] and row.get("visible") and set(verdicts) & {*BAD, "right"}:
             found, planted = counts.get(row["group"], (0, 0))
-            counts[row["group"]] = (found + ("false hit" in verdicts), planted + 1)
+            counts[row["group"]] = (found + bool(set(verdicts) & {*BAD}), planted + 1)
     return counts
 
 
