@@ -62,7 +62,6 @@ def serve(batch: dict[str, Any], folder: Path) -> None:
     from .judge import judge
     from .restored_folder import RestoredFolder
 
-    count_compiles()
     client.attach(folder / "rows.cachesvc")
     _prepare(batch)
     client.read_records()
@@ -92,8 +91,6 @@ def _prepare(batch: dict[str, Any]) -> None:
     for module in modules if isinstance(modules, list) else ():
         try_quietly(functools.partial(importlib.import_module, module))
     _register_patterns()
-    # It flushes the CPU's caches to measure guards for a log line.
-    setattr(sys.modules["torch._dynamo.guards"], "profile_guard_manager", lambda *_: 0.0)  # noqa: B010
     # A collection writes into every object, and so copies a child's memory.
     gc.collect()
     gc.freeze()
@@ -137,23 +134,6 @@ def _modules_of_a_compile() -> list[str]:
 
     torch.compile(program)(torch.ones(4, 8, requires_grad=True)).backward()
     return [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
-
-
-COMPILED: list[int] = [0]
-
-
-def count_compiles() -> None:
-    """Count the graphs that Inductor compiles."""
-    from torch._inductor import compile_fx
-
-    compile_graph = compile_fx.fx_codegen_and_compile
-
-    @functools.wraps(compile_graph)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        COMPILED[0] += 1
-        return compile_graph(*args, **kwargs)
-
-    compile_fx.fx_codegen_and_compile = counted
 
 
 # In a child -----------------------------------------------------------------------------------
@@ -252,14 +232,14 @@ def _restored_run(module: Any, mode: str) -> dict[str, Any]:
 
     if mode == "traced":
         client.give_no_frames()
-    loaded, _ = client.loads_and_compiles()
-    before = COMPILED[0]
+    loaded, compiled = client.loads_and_compiles()
     answer = _answer(module, compiled=True)
     state, reasons = client.report()
+    now = client.loads_and_compiles()
     answer |= {
-        "loaded": next(client.loads_and_compiles()) - loaded,
+        "loaded": now[0] - loaded,
         "given": client.frames_given(),
-        "compiled": COMPILED[0] - before,
+        "compiled": now[1] - compiled,
         "state": state,
         "reasons": reasons,
         "frames_refused": client.refused_frames(),
