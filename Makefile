@@ -185,8 +185,8 @@ versions-new: $(STAMP)  ## what VERSION=X.Y.Z of torch changes for cachesvc's ho
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
-differences: $(STAMP)  ## differences between builder and service, and false hits (VERSIONS="2.11.0"; ARGS="--small")
-	@$(BIN)/python -m tests.differences $(if $(filter command line environment,$(origin VERSIONS)),--versions "$(VERSIONS)") $(ARGS)
+differences: $(STAMP)  ## the hunt for false hits (VERSIONS="2.11.0"; ARGS="--small"); WHAT=settings: those of PyTorch
+	@$(BIN)/python -m tests.differences $(WHAT) $(if $(filter command line environment,$(origin VERSIONS)),--versions "$(VERSIONS)") $(ARGS)
 
 deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
 	@$(PYTEST) tests/deploy $(ARGS)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +16,11 @@ import pytest
 from tests.e2e.harness import SCALAR
 from tests.versions.environments import python_of
 
-from .__main__ import exactly, problems, run, write
-from .service import spread
+from .hunt import report
+from .hunt.groups import GROUPS
+from .hunt.judge import judge_run
+from .settings.__main__ import ROOT, exactly, problems, run, write
+from .settings.service import spread
 
 BACKWARD = "program: operator: backward"
 FLOAT16 = "context: autocast(cpu, float16)"
@@ -99,3 +105,61 @@ def test_a_false_hit_is_found_where_keys_lack_the_dtype_of_autocast(
         python_of("2.11.0"), tmp_path, exactly((FLOAT16,)), ["inference"], plant, under=BFLOAT16, **SCALAR
     )
     assert verdicts(result) == {FLOAT16: {"inference": verdict}}
+
+
+# The hunt ---------------------------------------------------------------------------------------
+
+FEW_CASES = "^(control: a module|objects: global, in function|libraries: a helper, module)$"
+
+
+def test_the_hunt_has_cases_of_every_group_which_are_programs() -> None:
+    """The same seed makes the same cases."""
+    for name, make in GROUPS.items():
+        if name.startswith("patched"):
+            continue  # these come from the torch that is installed, which takes seconds
+        cases = list(make(random.Random(f"3 {name}")))
+        assert [one.name for one in cases] == [one.name for one in make(random.Random(f"3 {name}"))]
+        assert {one.group for one in cases} == {name} and (len(cases) >= 40 or name == "control")
+        assert len({one.name for one in cases}) >= len(cases) * 0.95
+        for case in cases:
+            compile(case.text(7).replace("ROW", "hunt_00001"), case.name, "exec")
+
+
+@pytest.mark.parametrize(
+    ("restored", "without", "reused", "verdict"),
+    [
+        (1.0, 1.0, 1, "right"),
+        (1.0, 1.0, 0, "missed"),
+        (2.0, 1.0, 1, "false hit"),
+        (2.0, 1.0, 0, "wrong"),
+        (2.0, 2.0, 1, "pytorch"),
+        (2.0, 3.0, 1, "false hit"),
+    ],
+)
+def test_the_judge_of_the_hunt(restored: float, without: float, reused: int, verdict: str) -> None:
+    """Eager answers 1."""
+
+    def answer(value: float) -> dict[str, Any]:
+        return {"answer": [{"class": "Tensor", "values": [value]}], "error": ""}
+
+    counted = {"loaded": reused, "given": 0, "compiled": 1 - reused, "state": "hit" if reused else "inert"}
+    run = {**answer(restored), **counted, "reasons": ["other keys"], "frames_refused": []}
+    tried = {"eager": answer(1.0), "without": answer(without)}
+    assert judge_run(run, tried, {})["verdict"] == verdict
+
+
+def test_a_few_cases_of_the_hunt_and_a_planted_hole_in_each_group(tmp_path: Path) -> None:
+    out = tmp_path / "hunt.json"
+    arguments = ["--only", FEW_CASES, "--planted=1", "--jobs=1", "--out", str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "client")])}
+    groups = "--groups=control,objects,libraries"
+    command = [sys.executable, "-m", "tests.differences", groups, *arguments]
+    subprocess.run(command, env=environment, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+    (result,) = json.loads(out.read_text()).values()
+    rows = [row for row in result["rows"] if not row["planted"]]
+    assert len(rows) == 6 and all(row["applied"] for row in rows)
+    assert all(row["visible"] == (row["group"] != "control") for row in rows)
+    found = report.holes(result)
+    assert set(found) == {"objects", "libraries"}
+    assert all(count == planted for count, planted in found.values())
+    assert report.problems(result) == []

@@ -17,8 +17,7 @@ import re
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +152,8 @@ def serve(options: argparse.Namespace) -> None:
         sys.exit("the restore is not over after 60 s")
     from cachesvc_client.session.process import process
 
+    from ..hunt.forks import in_child
+    from ..hunt.restored_folder import RestoredFolder
     from . import generate, probes
 
     folder = RestoredFolder(list(process().folders.roots().values()))
@@ -169,10 +170,11 @@ def serve(options: argparse.Namespace) -> None:
             loaded = [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
             return {**row, "modules": loaded} if say_modules else row
 
-        row = in_child(work, options.out.with_suffix(".row"))
+        row: dict[str, Any] = in_child(work, LIMIT)
         folder.put_back()
         named = {"group": difference.group, "name": difference.name}
-        return row if "probes" in row else {**named, "applied": False, "probes": {}, **row}
+        failed = {**named, "applied": False, "probes": {}, "why": row.get("failed", "")[-300:]}
+        return row if "probes" in row else failed
 
     # It flushes the CPU's caches to measure guards for a log line, which takes a twentieth of a child's time.
     sys.modules["torch._dynamo.guards"].profile_guard_manager = lambda *_: 0.0
@@ -265,81 +267,6 @@ def spread(differences: Sequence[Any]) -> list[Any]:
         order = sorted(range(len(members)), key=lambda number: f"{number:0{bits}b}"[::-1])
         placed += [(place / len(members), members[number]) for place, number in enumerate(order)]
     return [one for _, one in sorted(placed, key=lambda item: item[0])]
-
-
-class RestoredFolder:
-    """Keeps a copy of the cache folders as they were restored."""
-
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = roots
-        self._files = {path: path.read_bytes() for path in self._paths()}
-        self._modes = {path: path.stat().st_mode for path in self._files}
-        self._stamps = {path: self._stamp(path) for path in self._files}
-
-    def put_back(self) -> None:
-        """Delete what is new, and write again what was changed or deleted."""
-        for path in self._paths():
-            if path not in self._files:
-                path.unlink(missing_ok=True)
-        for path, content in self._files.items():
-            if not path.exists() or self._stamp(path) != self._stamps[path]:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)
-                path.write_bytes(content)
-                path.chmod(self._modes[path])
-                self._stamps[path] = self._stamp(path)
-
-    def _paths(self) -> Iterator[Path]:
-        for root in self._roots:
-            yield from (path for path in list(root.rglob("*")) if path.is_file() and not path.is_symlink())
-
-    @staticmethod
-    def _stamp(path: Path) -> tuple[int, int, int]:
-        status = path.stat()
-        return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def in_child(work: Callable[[], dict[str, Any]], answer: Path) -> dict[str, Any]:
-    """Run ``work`` in a forked child and return what it returns, by way of the file ``answer``.
-
-    Return ``{"why": ...}`` if there is no answer. No exit function runs in the child, so that cachesvc keeps
-    nothing of it for a next start.
-    """
-    answer.unlink(missing_ok=True)
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        _work_and_exit(work, answer)
-    ended = _wait(pid, LIMIT)
-    if answer.exists():
-        return dict(json.loads(answer.read_text()))
-    return {"why": "the child ended without an answer" if ended else f"not over after {LIMIT:.0f} s"}
-
-
-def _work_and_exit(work: Callable[[], dict[str, Any]], answer: Path) -> None:
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        written = answer.with_suffix(".part")
-        written.write_text(json.dumps(work()))
-        written.rename(answer)
-    except BaseException:  # noqa: BLE001 - the parent says that there is no answer
-        answer.with_suffix(".error").write_text(traceback.format_exc())
-    finally:
-        os._exit(0)
-
-
-def _wait(pid: int, seconds: float) -> bool:
-    """Wait for a child. Return whether it ended by itself; else it is killed."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return True
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return False
 
 
 if __name__ == "__main__":

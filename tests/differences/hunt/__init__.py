@@ -1,0 +1,1 @@
+"""Hunt for false hits: facts of a program and of its libraries that differ between builder and service."""

@@ -1,0 +1,44 @@
+"""The groups of cases, by name: each is a function that yields `Case`s for the torch that is installed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from ..case import Case
+from . import (
+    control,
+    decorated,
+    dispatcher,
+    libraries,
+    nested,
+    objects,
+    operators,
+    patched,
+    patched_modules,
+    reads,
+    states,
+    subclasses,
+    tables,
+)
+
+GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
+    "control": control.of_control,
+    "patched functional": patched.of_functional,
+    "patched torch": patched.of_torch,
+    "patched Tensor": patched.of_tensor,
+    "patched below": patched.of_functions_below,
+    "patched nn forward": patched_modules.of_forward,
+    "patched nn below": patched_modules.of_functions_below,
+    "reads": reads.of_reads,
+    "process": reads.of_processes,
+    "dispatcher": dispatcher.of_dispatcher,
+    "tables": tables.of_tables,
+    "operators": operators.of_operators,
+    "subclasses": subclasses.of_subclasses,
+    "nested": nested.of_nested,
+    "objects": objects.of_objects,
+    "decorated": decorated.of_decorated,
+    "libraries": libraries.of_libraries,
+    "states": states.of_states,
+}
