@@ -24,6 +24,8 @@ _PYTHONS_OWN = frozenset({
     *("__static_attributes__", "__slotnames__", "__type_params__", "__parameters__", "__orig_bases__"),
 })  # fmt: skip
 """Attributes of classes that Python makes, some of them later, and that no trace reads."""
+_OF_DYNAMO = ("_torchdynamo", "_dynamo", "__torch", "_cachesvc")
+"""How the names of attributes begin that PyTorch and this client give functions while they run."""
 _DEEPEST = 4
 """How many functions deep a digest follows what wraps a function, and closures."""
 _codes: dict[types.CodeType, str] = {}
@@ -62,6 +64,7 @@ def function_digest(function: types.FunctionType, depth: int = 0) -> str:
     """Return the digest of a function's code, of its default values and of its closure."""
     defaults = [*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())]
     parts = [code_digest(function.__code__), *(constant_text(value) for value in defaults)]
+    parts += [f"{name}=" for name in function.__dict__ if not name.startswith(_OF_DYNAMO)]
     if function.__closure__ and depth < _DEEPEST:
         parts += [_cell_text(cell, depth + 1) for cell in function.__closure__]
     return digest(" ".join(parts))

@@ -269,8 +269,8 @@ class ReadsHooks:
     def _attribute(self, call: imports.Call) -> Any:
         if self._now:
             module, name = call.args[0].value, call.args[2]
-            if not hasattr(module, name):
-                self._now[-1].names[f"{module.__name__}:{name}"] = _NOTHING
+            if not _is_of_torch(vars(module)):
+                self._now[-1].names[f"{module.__name__}:{name}"] = _words_at(module, name)
         return call()
 
 
