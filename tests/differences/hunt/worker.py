@@ -82,6 +82,8 @@ def _prepare(batch: dict[str, Any]) -> None:
     import torch
     from torch._inductor import codecache, config, cpu_vec_isa
 
+    from . import client
+
     for function in (codecache.torch_key, codecache.CacheBase.get_system, cpu_vec_isa.valid_vec_isa_list):
         try_quietly(function)
     if not batch["lowered"]:
@@ -91,6 +93,7 @@ def _prepare(batch: dict[str, Any]) -> None:
     for module in modules if isinstance(modules, list) else ():
         try_quietly(functools.partial(importlib.import_module, module))
     _register_patterns()
+    client.judge_torch()
     # A collection writes into every object, and so copies a child's memory.
     gc.collect()
     gc.freeze()
