@@ -4,7 +4,10 @@ fails if the file is not what the table says."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from cachesvc_client.graphs import ambient, door, operators
+from cachesvc_client.kinds.frames.guard_words import REFUSED, WORDS
 from cachesvc_client.wire.factors import FACTORS, SCHEMA, Factor
 from tools.markdown import DOCS, table
 
@@ -54,12 +57,45 @@ PARTS = (
 )
 
 
+FRAMES = """
+## What a recorded frame compares
+
+A start without traces asks no key of PyTorch's. A frame that `warm` recorded is used only if all of this is
+equal; else the function is traced, and `explain` names the difference.
+
+- What a program put in the place of torch's own functions and tables, and the settings of the process.
+- The code of every function that was traced, and what each name in it leads to.
+- Classes: their attributes by value, in order. Variables of the environment, answers that Dynamo turns into
+  constants, names and keys that were looked up and were not there.
+- Every guard of Dynamo's, by what it compares, as in this table. A guard that is not in it makes a frame that
+  is not recorded.
+"""
+
+
 def render() -> str:
     """The whole document."""
     parts = [HEAD]
     for title, about, chosen in PARTS:
         parts += [f"\n## {title}\n\n{about}\n", *_table(filter(chosen, FACTORS))]
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, _added(), FRAMES, *_guards()]) + "\n"
+
+
+def _added() -> str:
+    """What cachesvc adds to PyTorch's keys."""
+    words = {**ambient.PARTS, operators.ATTRIBUTE: "code of an operator", **door.PARTS}
+    words[door.UNKNOWN] = "for a graph that depends on what has no description: a value of this process alone"
+    lines = "\n".join(f"- {text}" for text in dict.fromkeys(words.values()))
+    return f"\n## What cachesvc adds to PyTorch's keys\n\nWhere a version's keys lack it:\n\n{lines}"
+
+
+def _about(words: Any) -> str:
+    return (getattr(words, "func", words).__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _guards() -> list[str]:
+    rows = [(f"`{name}`", "compared", _about(words)) for name, words in WORDS.items()]
+    rows += [(f"`{name}`", "refused", why) for name, why in REFUSED.items()]
+    return table(("guard", "", "by"), sorted(rows))
 
 
 def _table(factors: Iterable[Factor]) -> list[str]:

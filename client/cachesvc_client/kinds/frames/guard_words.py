@@ -52,15 +52,17 @@ def source_of_object(guard: Any) -> Any:
 
 
 def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
-    """Return nothing: the guard itself holds all that it compares, as plain values."""
+    """The guard itself holds all that it compares, as plain values."""
     return ""
 
 
 def _identity(_guard: Any, value: Any, _layout: Any) -> str:
+    """What the object is: its place and a digest of its code, or its value."""
     return describe(value)
 
 
 def _type(_guard: Any, value: Any, _layout: Any) -> str:
+    """The class of the object, with its attributes by value."""
     return describe(type(getattr(value, "real_obj", value) if _is_script_object(value) else value))
 
 
@@ -69,11 +71,12 @@ def _is_script_object(value: Any) -> bool:
 
 
 def _value(_guard: Any, value: Any, _layout: Any) -> str:
+    """The class and the value."""
     return f"{describe(type(value))} {describe(value)}"
 
 
 def _base_value(_guard: Any, value: Any, _layout: Any) -> str:
-    """Return the class of an object, and its value as an object of the plain class below that."""
+    """The class of the object, and its value as one of the plain class below that."""
     base = next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
     if base is None:
         raise TypeError(f"an object of {type(value).__qualname__} has no plain value")
@@ -81,6 +84,7 @@ def _base_value(_guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _attribute(guard: Any, value: Any, _layout: Any) -> str:
+    """Whether the attribute is there, and the class."""
     create, source = guard.create_fn, guard.originating_source
     if isinstance(create, functools.partial):
         name = [*create.args, *create.keywords.values()][0]
@@ -90,6 +94,7 @@ def _attribute(guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _keys(guard: Any, value: Any, _layout: Any) -> str:
+    """The class, and the keys in their order."""
     import torch
 
     if value is torch.utils._pytree.SUPPORTED_NODES:
@@ -100,42 +105,48 @@ def _keys(guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _keys_of_mapping(_guard: Any, value: Any, _layout: Any) -> str:
+    """The keys in their order."""
     if not isinstance(value, types.MappingProxyType):
         raise TypeError(f"the keys of {type(value).__qualname__} have no description")
     return digest(text_of([*value]))
 
 
 def _length(_guard: Any, value: Any, _layout: Any) -> str:
+    """The class and the length."""
     return f"{describe(type(value))} of {len(value)}"
 
 
 def _iterator(name: str, _guard: Any, value: Any, _layout: Any) -> str:
-    """Return the state of an iterator, as a function of ``torch._dynamo.utils`` says it."""
+    """The class and the state of the iterator."""
     from torch._dynamo import utils
 
     return f"{describe(type(value))} {text_of(getattr(utils, name)(value))}"
 
 
 def _is_there(_guard: Any, value: Any, _layout: Any) -> str:
+    """Whether it is ``None``."""
     return str(value is not None)
 
 
 def _dispatch_keys(_guard: Any, value: Any, _layout: Any) -> str:
+    """The set of dispatch keys."""
     return str(value.raw_repr())
 
 
 def _copied_when_written(_guard: Any, value: Any, _layout: Any) -> str:
+    """Whether the tensor is copied when it is written."""
     import torch._dynamo.guards
 
     return str(torch._dynamo.guards._try_is_cow_tensor(value))  # torch 2.15
 
 
 def _metadata(_guard: Any, value: Any, _layout: Any) -> str:
+    """The class, and what ``__tensor_flatten__`` says of it."""
     return f"{describe(type(value))} {text_of(value.__tensor_flatten__()[1])}"
 
 
 def _tensor(_guard: Any, value: Any, layout: Any) -> str:
-    """Return all that PyTorch compares of a tensor, with the sizes that the code is compiled for alone."""
+    """All that PyTorch compares of a tensor, with the sizes that the code is compiled for alone."""
     import torch
 
     kept = value.layout if value.layout is not torch.strided else _layout_words(value, layout)
@@ -172,6 +183,7 @@ def _known(live: Any, compiled: Any) -> str:
 
 
 def _no_saved_tensors_hooks(_guard: Any, _value: Any, _layout: Any) -> str:
+    """That there are no hooks of saved tensors."""
     import torch
 
     if torch._functorch._aot_autograd.utils.top_saved_tensors_hooks():
@@ -180,12 +192,14 @@ def _no_saved_tensors_hooks(_guard: Any, _value: Any, _layout: Any) -> str:
 
 
 def _default_device(_guard: Any, _value: Any, _layout: Any) -> str:
+    """The default device."""
     import torch
 
     return str(torch.utils._device.CURRENT_DEVICE)
 
 
 def _no_functorch(_guard: Any, _value: Any, _layout: Any) -> str:
+    """That no transform of functorch is active."""
     import torch
 
     if torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters():
