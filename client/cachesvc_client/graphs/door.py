@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import released, targets
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, nonce
 
 REPLACED = "replaced_in_torch"
@@ -36,6 +35,8 @@ def install_hooks() -> None:
 
 def of_torch(_: Any, __: Any) -> dict[str, Any]:
     """Return the part of a key for what a program changed in torch; nothing for torch as released."""
+    from . import released  # here and below: `attach` loads nothing that a compile alone needs
+
     changes = released.changes()
     parts: dict[str, Any] = {REPLACED: changes.texts} if changes.described else {}
     return parts | ({UNKNOWN: nonce(changes.unknown)} if changes.unknown else {})
@@ -43,6 +44,8 @@ def of_torch(_: Any, __: Any) -> dict[str, Any]:
 
 def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     """Return the part of AOTAutograd's key for a graph that depends on code of the application's."""
+    from . import targets
+
     texts, unknown = targets.describe(graph, getattr(details, "example_inputs", None) or ())
     parts: dict[str, Any] = {CALLED: texts} if texts else {}
     return parts | ({UNKNOWN: nonce(unknown)} if unknown else {})

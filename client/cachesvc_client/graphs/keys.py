@@ -27,6 +27,8 @@ _MARK = "_cachesvc_completes_key"
 """Attribute of a hooked ``__init__``, which says that the hook is in place."""
 
 
+CORE = frozenset({"aten", "prim", "prims"})
+"""Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _UNSAFE = "nothing is restored, since code of other settings could be"
 GRAPH_KEY = Hook(
     "torch._inductor.codecache",

@@ -25,9 +25,7 @@ from typing import Any
 
 from ..hooks import imports
 from ..hooks.table import Hook
-from . import stock, tables
-from .keys import AUTOGRAD_KEY, complete, graph_nodes, nonce
-from .tables import CORE as CORE
+from .keys import AUTOGRAD_KEY, CORE, complete, graph_nodes, nonce
 
 _log = logging.getLogger("cachesvc")
 
@@ -78,6 +76,8 @@ class RegisteredFunctions:
         qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
         key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
         if qualified.partition("::")[0] in CORE:
+            from . import stock, tables
+
             if not all(stock.is_known(one.__code__) for one in stock.functions_in(fn)):
                 place = name.partition("::")[2] if "::" in name else name
                 tables.core.functions[f"{library.ns}/{place}/{key}"] = fn
@@ -170,6 +170,8 @@ def _note_earlier(module: Any) -> None:
     """Note the registrations for operators of PyTorch's own that came before the hook."""
     if not hasattr(getattr(module, "Library", None), "impl") or hasattr(module.Library.impl, "__wrapped__"):
         return
+    from . import tables
+
     spaces = tuple(f"{one}/" for one in CORE)
     tables.core.earlier |= {one for one in getattr(module, "_impls", ()) if one.startswith(spaces)}
 
@@ -226,7 +228,9 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
         return [], nonce("registered before cachesvc was attached")
     functions += [by_key[key] for key in sorted(by_key) if _is_traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)
-    return functions + tables.functions_of_entry(entry), ""
+    from .tables import functions_of_entry
+
+    return functions + functions_of_entry(entry), ""
 
 
 def _of_definition(definition: Any) -> list[Any]:

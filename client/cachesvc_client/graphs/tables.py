@@ -19,10 +19,9 @@ from typing import Any
 
 from . import stock
 from .code_digest import is_library
+from .keys import CORE
 from .signatures import is_own_entry
 
-CORE = frozenset({"aten", "prim", "prims"})
-"""Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _DECOMPOSITIONS = (
     ("torch._decomp", "decomposition_table"),
     ("torch._decomp", "pre_autograd_decomposition_table"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...graphs import operators, targets, user_kernels
-from ...graphs.keys import graph_nodes
+from ...graphs.keys import CORE, graph_nodes
 from .gpu_libraries import library_calls
 from .stored import RecordedFrame
 
@@ -74,7 +74,7 @@ def note_code(frame: RecordedFrame, source: str, registered: operators.Registere
     names = {
         f"{space}::{name}" + (f".{overload}" if overload not in ("", "default") else "")
         for space, name, overload in _CALLS.findall(source)
-        if space not in operators.CORE
+        if space not in CORE
     }
     frame.libraries = library_calls(source)
     return _note_operators(frame, names, registered)
