@@ -91,6 +91,7 @@ def view_postgresql(url: str) -> Index:
     _require_current(pending_postgresql(url))
     return Index(_postgresql(url))
 
+
 _FOREIGN_PARAMETERS = {
     "pgbouncer": "name PostgreSQL itself, without it: a pooler in transaction mode mixes up statements",
     "schema": "remove it, and give the user that search_path: ALTER ROLE … SET search_path",
@@ -187,9 +188,8 @@ def _postgresql(url: str) -> sa.Engine:
 
 def _refuse_foreign_parameters(url: sa.URL) -> None:
     """Raises ``InvalidRequest`` for a parameter that libpq does not have: other drivers' forms of URLs."""
-    from psycopg import pq
-
-    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    library: Any = url.get_dialect().import_dbapi()
+    known = {option.keyword.decode() for option in library.pq.Conninfo.get_defaults()}
     for name in sorted(set(url.query) - known):
         raise InvalidRequest(
             f"database: the URL has ?{printable(name[:40])}=, which PostgreSQL's own library does not know",

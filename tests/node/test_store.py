@@ -18,7 +18,6 @@ import pytest
 from packing import FILES, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.node import store as store_module
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted

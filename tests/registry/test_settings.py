@@ -173,7 +173,11 @@ def test_a_port_that_kubernetes_sets_leaves_the_file_its_say(
     file = tmp_path / "cachesvc.toml"
     file.write_text("port = 9000")
     monkeypatch.setenv("CACHESVC_SERVER_PORT", value)
-    assert (read_settings(file).port, read_settings(file, port=3).port, read_settings().port) == (9000, 3, 8750)
+    assert (read_settings(file).port, read_settings(file, port=3).port, read_settings().port) == (
+        9000,
+        3,
+        8750,
+    )
     line = ignored_line()
     assert line is not None and value in line
     monkeypatch.setenv("CACHESVC_SERVER_PORT", "80x")
@@ -183,9 +187,7 @@ def test_a_port_that_kubernetes_sets_leaves_the_file_its_say(
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgres+psycopg"])
-def test_each_form_of_the_database_url_names_postgresql(
-    monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
+def test_each_form_of_the_database_url_names_postgresql(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setenv("CACHESVC_SERVER_DATABASE", f"{scheme}://me:postgres://x@host/name?sslmode=require")
     assert read_settings().database == "postgresql://me:postgres://x@host/name?sslmode=require"
 

@@ -1,8 +1,8 @@
 """Owns the probe of a folder: whether compilers, the loader and the locks of the store can work there.
 
-PyTorch writes into the folder that it is given, calls compilers there, and maps what they made as code. In its
-own folder under TMPDIR it may do so where the folder of cachesvc allows less: a home with a space, a mount
-without execution, a quota. So a folder is used only after everything that is needed was done there once.
+PyTorch writes into the folder that it is given, calls compilers there, and maps what they made as code. A
+folder of cachesvc may allow less than PyTorch's own one under TMPDIR: a home with a space, a mount without
+execution, a full disk. So a folder is used only after all that is needed was done there once.
 """
 
 from __future__ import annotations
