@@ -7,13 +7,21 @@ production registries differ here and nowhere else.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomllib
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from cachesvc.domain.people import parse_grant
 from cachesvc_client.environment.variables import KNOWN, unknown_variables
@@ -31,6 +39,29 @@ SECRET = frozenset({"database", "redis", "first_token", "online_key", "oidc_clie
 
 OPTIONS = ("data", "host", "port")
 """Settings that are options of ``cachesvc serve`` too."""
+
+_SERVICE_PORT = re.compile(r"(tcp|udp|sctp)://[^/]*")
+"""Matches what Kubernetes sets ``CACHESVC_SERVER_PORT`` to, in the pods beside a service ``cachesvc-server``
+(https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables)."""
+_POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+psycopg)?(?=://)")
+"""Matches the schemes with which people write the URL of PostgreSQL; libpq takes the first two."""
+
+
+class _Variables(EnvSettingsSource):
+    """Reads the variables, less the one that Kubernetes sets."""
+
+    def __call__(self) -> dict[str, Any]:
+        values = super().__call__()
+        if _SERVICE_PORT.fullmatch(str(values.get("port", ""))):
+            del values["port"]
+        return values
+
+
+def _postgresql(url: str) -> str:
+    """Return the URL with the scheme that SQLAlchemy has; its message must not hold the password."""
+    if url and not _POSTGRESQL.match(url):
+        raise ValueError("expected postgresql://user:password@host/name, or postgres://…")
+    return _POSTGRESQL.sub("postgresql", url, count=1)
 
 
 def _absolute(path: Path) -> Path:
@@ -102,6 +133,18 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic passes it by name
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic passes it by name
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic passes it by name
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the places of a setting, the first of which that has it decides."""
+        return init_settings, _Variables(settings_cls)
+
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
     """Folder of the index (SQLite), the packs and the signing key. A registry with ``database``,
     ``first_token`` and ``bucket`` or ``oci_repository`` needs none."""
@@ -115,7 +158,7 @@ class Settings(BaseSettings):
     plain HTTP to another machine."""
     tls_key: Path | None = None
     """Private key (PEM) of ``tls_certificate``."""
-    database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
+    database: Annotated[str, AfterValidator(_postgresql)] = ""
     """URL of PostgreSQL, such as ``postgresql://user:password@host/name``. Empty: SQLite in ``data``."""
     bucket: str = ""
     """Name of the S3 bucket. Empty: a folder in ``data``. Credentials are read as every AWS tool reads
@@ -273,6 +316,15 @@ def read_settings(config: Path | None = None, **options: Any) -> Settings:
         settings = _validate(values, lambda name: f"{config}: {name}")
     _check_together(settings)
     return settings
+
+
+def ignored_line() -> str | None:
+    """Return the line about a variable that has the name of a setting, and a value that is not for it."""
+    name = variable_of("port")
+    value = os.environ.get(name, "")
+    if not _SERVICE_PORT.fullmatch(value):
+        return None
+    return f"{name}={value[:80]} is ignored: Kubernetes sets it beside a service of the name cachesvc-server"
 
 
 def _refuse_unknown_variables() -> None:

@@ -31,7 +31,8 @@ names it decides:
 
 Durations are seconds. A size is a number of bytes or a text such as `200GiB`. An unknown setting in the file,
 a variable `{PREFIX}…` that names no setting, and a value that is not allowed end the start with exit status 2
-and one line that names the setting, and the nearest one that there is.
+and one line that names the setting, and the nearest one that there is. `{PREFIX}PORT=tcp://…`, which
+Kubernetes sets beside a service of the name `cachesvc-server`, is ignored with one line.
 """
 
 

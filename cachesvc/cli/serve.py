@@ -59,11 +59,13 @@ def serve(
     """Run a registry on this machine; nothing else has to be started."""
     try:
         from cachesvc.api import logs
-        from cachesvc.settings import read_settings
+        from cachesvc.settings import ignored_line, read_settings
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
     settings = read_settings(config, data=data, host=host, port=port)
     logs.configure(settings.log)
+    if line := ignored_line():
+        logging.getLogger("cachesvc.serve").info("%s", line)
     if check_config:
         _check_config(settings)
         return

@@ -20,7 +20,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable
+from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable, printable
 
 from .unit import Index, message_of, own_error
 
@@ -90,6 +90,14 @@ def view_postgresql(url: str) -> Index:
     """Opens the index at ``postgresql://…`` to read it, as ``view_sqlite`` does."""
     _require_current(pending_postgresql(url))
     return Index(_postgresql(url))
+
+
+_FOREIGN_PARAMETERS = {
+    "pgbouncer": "name PostgreSQL itself, without it: a pooler in transaction mode mixes up statements",
+    "schema": "remove it, and give the user that search_path: ALTER ROLE … SET search_path",
+    "ssl": "write sslmode=require instead",
+}
+"""Hints for parameters that Prisma, JDBC or asyncpg have and libpq lacks."""
 
 
 def _require_current(pending: list[tuple[str, str]]) -> None:
@@ -163,6 +171,7 @@ def _postgresql(url: str) -> sa.Engine:
         parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
     except (sa.exc.ArgumentError, ValueError):
         raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
+    _refuse_foreign_parameters(parsed)
     options = (
         f"-c statement_timeout=30s -c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s"
     )
@@ -175,6 +184,17 @@ def _postgresql(url: str) -> sa.Engine:
     sa.event.listen(engine, "checkin", _record_use)
     sa.event.listen(engine, "checkout", _check_idle(engine.dialect))
     return engine
+
+
+def _refuse_foreign_parameters(url: sa.URL) -> None:
+    """Raises ``InvalidRequest`` for a parameter that libpq does not have: other drivers' forms of URLs."""
+    library: Any = url.get_dialect().import_dbapi()
+    known = {option.keyword.decode() for option in library.pq.Conninfo.get_defaults()}
+    for name in sorted(set(url.query) - known):
+        raise InvalidRequest(
+            f"database: the URL has ?{printable(name[:40])}=, which PostgreSQL's own library does not know",
+            _FOREIGN_PARAMETERS.get(name, "remove it: libpq's parameters are allowed, such as sslmode"),
+        )
 
 
 def refuse_network_filesystem(folder: Path, mounts: str | None = None) -> None:

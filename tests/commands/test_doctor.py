@@ -80,6 +80,29 @@ def test_a_fault_is_named_with_its_fix(command, variables, subject, expected):
         assert not line.startswith(("warn", "fail")) or "(" in line or "allowed: " in line
 
 
+def test_each_folder_for_the_store_is_shown_with_what_its_probe_said(command, tmp_path):
+    home, named, temporary = tmp_path / "my home", tmp_path / "a$b", tmp_path / "tmp"
+    home.mkdir()
+    temporary.mkdir()
+    variables = {"HOME": str(home), "CACHESVC_STORE": str(named), "TMPDIR": str(temporary)}
+    out = command("doctor", **variables)[1]
+    shown = [line for line in out.splitlines() if re.match(r"\w+ +(candidate|node store)", line)]
+    assert [line.split()[0] for line in shown] == ["warn", "warn", "ok", "fail"], out
+    assert f"CACHESVC_STORE={named}: path the character '$'" in shown[0]
+    assert f"{home}/.cache/cachesvc: path the character ' '" in shown[1]
+    assert "load not tried" in shown[1] and "(not used)" in shown[1]
+    assert f"{temporary}/cachesvc-{os.geteuid()}: path ok, owner ok, room ok, write ok, load ok" in shown[2]
+    assert f"CACHESVC_STORE is not used: {named}: path: " in shown[3]
+    assert not named.exists() and not (home / ".cache").exists()
+
+
+def test_a_folder_that_is_only_probed_is_not_left_behind(command, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    out = command("doctor", TMPDIR=str(tmp_path / "tmp"))[1]
+    assert lines(out)["node store"].startswith("ok: "), out
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_caches_that_are_switched_off_are_a_failure(command):
     status, out, _ = command("doctor", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1", CI="true")
     assert status == 1

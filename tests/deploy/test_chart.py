@@ -44,6 +44,8 @@ def test_the_chart_renders_to_manifests_that_kubernetes_and_the_rules_accept(nam
     assert unselected(manifests) == []
     assert unknown_words(notes, code=True) == []
     for name, template in pods(manifests):
+        # A service of the name cachesvc-server beside the release would set CACHESVC_SERVER_PORT.
+        assert template["spec"]["enableServiceLinks"] is False, name
         for container in template["spec"]["containers"]:
             assert unknown_words("cachesvc " + " ".join(container["args"]), code=True) == [], name
             variables = " ".join(variable["name"] for variable in container["env"])
@@ -63,6 +65,7 @@ def test_the_production_values_have_what_an_operator_needs() -> None:
     assert {volume["name"] for volume in spec["volumes"]} == {"tmp"}  # A replica keeps no data.
     variables = {row["name"]: row.get("value", row.get("valueFrom")) for row in container["env"]}
     assert variables["CACHESVC_SERVER_GC_SECONDS"] == "0"
+    assert variables["CACHESVC_SERVER_PORT"] == "8750"
     assert "value" not in variables["CACHESVC_SERVER_DATABASE"]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     [migrate] = job["spec"]["template"]["spec"]["containers"]
@@ -85,7 +88,7 @@ def test_the_embedded_values_make_one_replica_with_a_persistent_volume() -> None
     assert claim["spec"]["storageClassName"] == "fast"
     assert "signing.key" in notes
     names = {row["name"] for row in deployment["template"]["spec"]["containers"][0]["env"]}
-    assert names == {"CACHESVC_SERVER_LOG"}
+    assert names == {"CACHESVC_SERVER_LOG", "CACHESVC_SERVER_PORT"}
 
 
 def test_every_value_of_the_schema_is_used() -> None:

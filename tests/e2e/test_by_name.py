@@ -141,7 +141,6 @@ WRONG = {
     "wrong token": ({"CACHESVC_TOKEN": "csv_wrong"}, "token"),
     "untrusted signer": ({"CACHESVC_TRUSTED_KEYS": "other"}, "trusted"),
     "nobody listens": ({"CACHESVC_URL": "free"}, "127.0.0.1"),
-    "unwritable store": ({"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
     "malformed variable": ({"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
 }
 """For each fault: the variables and the name that differ, and the words that the service logs."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,36 @@ def test_a_record_of_another_type_is_passed_on() -> None:
     CacheArtifactManager.record_artifact("inductor", "fkey", b"graph", more=1)
     assert records == [(Kind.INDUCTOR, "fkey", b"graph", 0), ("inductor", "fkey", b"graph", 1)]
     assert recorded.keys() == {"fkey"}
+
+
+NAMELESS = """
+import getpass, os, pwd, sys
+from pathlib import Path
+
+from cachesvc_client.kinds.inductor.kind import KIND, default_folder
+from torch._inductor.runtime import cache_dir_utils
+
+os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+os.setuid(54321)
+chosen = Path(cache_dir_utils.cache_dir())
+assert default_folder() == chosen, (default_folder(), chosen)
+assert KIND.user_folder(chosen, {}) is None and KIND.user_folder(Path("/named"), {}) == Path("/named")
+del sys.modules[cache_dir_utils.__name__]
+assert default_folder() == chosen, (default_folder(), chosen)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes a user without a name")
+def test_the_default_folder_of_a_user_without_a_name_is_pytorchs(tmp_path: Path) -> None:
+    """It counted as the user's choice: then nothing of the folder is emptied or set again."""
+    names = ("USER", "LOGNAME", "LNAME", "USERNAME", "TORCHINDUCTOR_CACHE_DIR")
+    environ = {name: value for name, value in os.environ.items() if name not in names}
+    environ["TMPDIR"] = f"/tmp/{tmp_path.name}-{os.getpid()}"
+    os.mkdir(environ["TMPDIR"])
+    os.chown(environ["TMPDIR"], 54321, 54321)
+    try:
+        command = [sys.executable, "-c", NAMELESS]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    finally:
+        shutil.rmtree(environ["TMPDIR"])

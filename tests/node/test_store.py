@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,6 @@ import pytest
 from packing import FILES, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.node import store as store_module
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
@@ -369,12 +369,13 @@ def test_a_damaged_pack_is_deleted(tmp_path):
 def test_the_default_root_is_the_first_writable_folder(tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(store_module.tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     (tmp_path / "file").write_bytes(b"")
     for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "file"))  # There is no home.
     assert default_root() == temporary / f"cachesvc-{os.geteuid()}"
+    (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_root() == tmp_path / "home/.cache/cachesvc"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -384,7 +385,7 @@ def test_the_default_root_is_the_first_writable_folder(tmp_path, monkeypatch):
 
 
 def test_a_default_root_that_others_may_write_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/dev/null")

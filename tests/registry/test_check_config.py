@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from registry_making import Server
 
 from tests.security.issuer import running_issuer
@@ -33,6 +34,24 @@ def test_a_registry_that_runs_is_left_alone(own_server: Server) -> None:
     done = check("--data", server.data, "--port", 0)
     assert done.returncode == 0 and "up to date" in done.stdout, done.stderr
     assert server.api().http.get("/v1/whoami").status_code == 200
+
+
+def test_a_kubernetes_service_of_the_servers_name_does_not_stop_it(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"port = {free_port()}\n")
+    kubernetes = {"CACHESVC_SERVER_PORT": "tcp://10.0.0.1:80", "CACHESVC_SERVER_SERVICE_HOST": "10.0.0.1"}
+    done = check("--data", tmp_path / "data", "--config", settings, **kubernetes)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("CACHESVC_SERVER_PORT=tcp://10.0.0.1:80 is ignored") == 1
+
+
+@pytest.mark.parametrize("parameter", ["pgbouncer", "schema", "ssl", "connection_limit"])
+def test_a_parameter_of_another_driver_is_named(parameter: str) -> None:
+    url = f"postgres://me:hunter2@127.0.0.1:{free_port()}/name?sslmode=prefer&{parameter}=true"
+    done = check("--port", 0, CACHESVC_SERVER_DATABASE=url)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2 and f"database: the URL has ?{parameter}=, " in line
+    assert "hunter2" not in line and "half-migrated" not in line
 
 
 def test_each_fault_is_one_line(tmp_path: Path) -> None:

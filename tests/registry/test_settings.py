@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.settings import Settings, read_settings
+from cachesvc.settings import Settings, ignored_line, read_settings
 from cachesvc_client.wire.errors import InvalidRequest
 
 LOGIN = """oidc_issuer = "https://i.example"
@@ -143,7 +143,7 @@ def test_variables_that_kubernetes_sets_beside_a_service_are_no_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each pod beside a service of the name ``cachesvc`` or ``cachesvc-server`` has these."""
-    for service in ("CACHESVC", "CACHESVC_SERVER_2"):
+    for service in ("CACHESVC", "CACHESVC_SERVER", "CACHESVC_SERVER_2"):
         monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.1")
         monkeypatch.setenv(f"{service}_SERVICE_PORT", "80")
         monkeypatch.setenv(f"{service}_SERVICE_PORT_HTTP", "80")
@@ -164,6 +164,32 @@ def test_settings_that_belong_together_may_come_from_two_places(
     monkeypatch.setenv("CACHESVC_SERVER_LINK_SECONDS", "8000")
     settings = read_settings(file)
     assert (settings.grace_seconds, settings.link_seconds) == (9000, 8000)
+
+
+@pytest.mark.parametrize("value", ["tcp://10.0.0.1:80", "udp://[fd00::1]:53"])
+def test_a_port_that_kubernetes_sets_leaves_the_file_its_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    file = tmp_path / "cachesvc.toml"
+    file.write_text("port = 9000")
+    monkeypatch.setenv("CACHESVC_SERVER_PORT", value)
+    assert (read_settings(file).port, read_settings(file, port=3).port, read_settings().port) == (
+        9000,
+        3,
+        8750,
+    )
+    line = ignored_line()
+    assert line is not None and value in line
+    monkeypatch.setenv("CACHESVC_SERVER_PORT", "80x")
+    assert ignored_line() is None
+    with pytest.raises(InvalidRequest, match="CACHESVC_SERVER_PORT"):
+        read_settings(file)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgres+psycopg"])
+def test_each_form_of_the_database_url_names_postgresql(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.setenv("CACHESVC_SERVER_DATABASE", f"{scheme}://me:postgres://x@host/name?sslmode=require")
+    assert read_settings().database == "postgresql://me:postgres://x@host/name?sslmode=require"
 
 
 @pytest.mark.parametrize("name", ["database", "redis", "first_token", "online_key"])

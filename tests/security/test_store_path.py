@@ -1,5 +1,5 @@
 """Another user of the node, who may write above the node store or was there first: the service says so in one
-line and compiles."""
+line and uses a store of its own."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def attach(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 def refused(answer: dict[str, Any], folder: Path) -> bool:
-    """Whether a start said in one line that it does not trust this folder."""
-    said = answer["problems"][-1]
-    return answer["installed"] == [] and said.startswith("node store") and str(folder) in said
+    """Whether a start said in one line that it does not trust this folder, and used another store."""
+    said = answer["problems"][0]
+    used = all(not path.startswith(f"{folder}/") for path in answer["folders"].values())
+    return used and said.startswith("CACHESVC_STORE is not used: node store") and str(folder) in said
 
 
 def test_a_user_who_may_write_above_the_store_replaces_nothing(
@@ -60,7 +61,7 @@ def test_a_user_who_may_write_above_the_store_replaces_nothing(
     for store in (above / "store", above / "store/deeper", above):
         answer = attach(store)
         assert refused(answer, above), answer
-        assert "chmod go-w" in answer["problems"][-1], answer
+        assert "chmod go-w" in answer["problems"][0], answer
     above.chmod(0o1777)
     assert attach(above / "store")["installed"], "in a sticky folder nobody renames what is not theirs"
 
@@ -74,7 +75,7 @@ def test_a_user_who_made_the_folder_or_the_link_first_replaces_nothing(
     os.chown(theirs, STRANGER, STRANGER)
     for store in (theirs, theirs / "store"):
         answer = attach(store)
-        assert refused(answer, theirs) and f"user {STRANGER}" in answer["problems"][-1], answer
+        assert refused(answer, theirs) and f"user {STRANGER}" in answer["problems"][0], answer
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.mkdir(mode=0o700)
     link.symlink_to(mine)

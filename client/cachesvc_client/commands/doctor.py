@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,9 @@ from ..environment.detect import detect
 from ..environment.variables import obsolete_line
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
-from ..node.store import NodeStore, default_root
+from ..node.folder_probe import FolderProbe
+from ..node.store import NodeStore
+from ..node.store_root import SETTING, candidates, choose_store, probe_candidate
 from ..outcome.send import node_id
 from ..publication.as_you_go import MAY_WRITE, with_lane
 from ..publication.signer import signer_of
@@ -84,7 +87,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
         return [*checks, Check("fail", "configuration", error.message, error.hint)]
     if config.mode == "off":
         checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
-    checks += [_store(config), *_keys(config, names or config.names)]
+    checks += [*_store(config), *_keys(config, names or config.names)]
     if config.bundle is not None and not names:
         return [*checks, _bundle(config.bundle)]
     return [*checks, *_registry(config, here, names or config.names)]
@@ -256,16 +259,39 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _store(config: Config) -> Check:
+def _store(config: Config) -> Iterator[Check]:
+    """Check each folder in which the node store may lie, and then the one that is used."""
+    choice = choose_store(config.store)
+    for root in candidates(config.store):
+        absent = root != choice.root and not root.exists()
+        yield _candidate(probe_candidate(root), config.store)
+        if absent:  # the probe has made it
+            with suppress(OSError):
+                root.rmdir()
     try:
-        store = NodeStore(config.store or default_root())
+        store = NodeStore(choice.demand())
     except CacheSvcError as error:
-        return Check("fail", "node store", error.message, error.hint)
+        yield Check("fail", "node store", error.message, error.hint)
+        return
+    if choice.refused and choice.refused[0].folder == config.store:
+        found = f"{SETTING} is not used: {choice.refused[0]}; {store.root} is used"
+        yield Check("fail", "node store", found, "name another folder, or unset it")
+        return
     room = os.statvfs(store.root)
     free = room.f_bavail * room.f_frsize
     if free < 1 << 30:
-        return Check("warn", "node store", f"{store.root}: {free >> 20} MiB free", "free some room")
-    return Check("ok", "node store", f"{store.root}: writable, {free >> 30} GiB free")
+        yield Check("warn", "node store", f"{store.root}: {free >> 20} MiB free", "free some room")
+        return
+    yield Check("ok", "node store", f"{store.root}: usable, {free >> 30} GiB free")
+
+
+def _candidate(found: FolderProbe, named: Path | None) -> Check:
+    """Return what each step of the probe said of a folder in which the node store may lie."""
+    said = ", ".join(f"{step} {word}" for step, word in found.steps())
+    text = f"{SETTING}={found.folder}: {said}" if found.folder == named else f"{found.folder}: {said}"
+    if found.usable:
+        return Check("ok", "candidate", text)
+    return Check("warn", "candidate", text, "not used")
 
 
 def _bundle(path: Path) -> Check:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,12 +33,13 @@ from typing import Protocol
 
 from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS
-from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
+from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable
 from ..wire.protocol import ANSWER_SECONDS
 from ..wire.sizes import parse_size
 from .load_mark import PART, LoadMark, settle_left_behind
 from .private_folders import PrivateFolders
-from .store_files import FULL_ERRORS, StoreFiles, open_plain_file, refuse_foreign, refuse_foreign_path
+from .store_files import FULL_ERRORS, StoreFiles, open_plain_file
+from .store_root import SETTING, store_root
 
 DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps, where ``CACHESVC_STORE_BYTES`` says nothing else."""
@@ -79,24 +79,13 @@ class Watcher(Protocol):
 
 
 def default_root() -> Path:
-    """Returns ``CACHESVC_STORE``; else the first writable folder of ``XDG_CACHE_HOME/cachesvc``,
-    ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>`` (no home and a read-only root are normal).
+    """Return ``CACHESVC_STORE``; else the first of the usual folders that can be used, see `store_root`.
 
-    Raises ``StorageFull`` if none is.
+    Raise ``NoFolder`` if none can.
     """
-    if configured_root := os.environ.get("CACHESVC_STORE"):
+    if configured_root := os.environ.get(SETTING):
         return Path(configured_root)
-    candidates = [
-        Path(os.environ.get("XDG_CACHE_HOME", "")) / "cachesvc",
-        Path(os.path.expanduser("~")) / ".cache" / "cachesvc",
-        Path(tempfile.gettempdir()) / f"cachesvc-{os.geteuid()}",
-    ]
-    for root in candidates:
-        if root.is_absolute() and _usable(root):
-            return root
-    raise StorageFull(
-        "node store: none of the usual folders is writable", "set CACHESVC_STORE to one that is"
-    )
+    return store_root()
 
 
 def max_store_bytes() -> int:
@@ -497,16 +486,3 @@ def _write_all(handle: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
-
-
-def _usable(root: Path) -> bool:
-    """Returns whether this user alone can write to the folder; makes the folder where it is missing. Another
-    user may have made the usual folder under TMPDIR."""
-    try:
-        refuse_foreign_path(root)
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        refuse_foreign_path(root)
-        refuse_foreign(root)
-    except (OSError, Untrusted):
-        return False
-    return os.access(root, os.W_OK | os.X_OK)

@@ -25,6 +25,8 @@ _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into each container."""
 _MAX_LINKS = 40
 """Largest number of links on the way to the root, as many as Linux follows."""
+_OTHER_USER = "set CACHESVC_STORE to a folder below your own ones; a store of an agent is CACHESVC_NODE_STORE"
+"""Hint for a store that belongs to another user."""
 _POLL_SECONDS = 0.01
 """Seconds between two tries to take a lock for which a process does not wait for ever."""
 _PARTS = (
@@ -255,7 +257,7 @@ def refuse_foreign(path: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise Untrusted(f"node store: {path} is not a folder")
     if status.st_uid != os.geteuid():
-        raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", "set CACHESVC_STORE")
+        raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", _OTHER_USER)
     if status.st_mode & 0o022:
         raise Untrusted(f"node store: others may write to {path}", f"chmod go-w {path}")
 
@@ -280,7 +282,7 @@ def _refuse_foreign_path(path: Path, links: int) -> None:
         if status.st_uid not in (0, os.geteuid()):
             raise Untrusted(
                 f"node store {path}: {folder} belongs to user {status.st_uid}",
-                "set CACHESVC_STORE to a folder below your own ones",
+                _OTHER_USER,
             )
         if stat.S_ISLNK(status.st_mode):
             if not links:

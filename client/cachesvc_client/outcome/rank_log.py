@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..hooks import logger
-from ..node.store import NodeStore, default_root
+from ..node.store import NodeStore
+from ..node.store_root import store_root
 from ..ranks.job import Job
 from ..ranks.job_folder import process_id
 from ..ranks.outcomes import RankOutcome, exchange, first_to_say, line
@@ -39,7 +40,7 @@ def say_of_ranks(report: Report, job: Job, names: str, store: Path | None) -> No
         report.reasons[0] if report.reasons else "",
     )
     with suppress(CacheSvcError, OSError):
-        folder = NodeStore(store or default_root()).job(Digest.of(canonical([job.key, "outcome"])))
+        folder = NodeStore(store_root(store)).job(Digest.of(canonical([job.key, "outcome"])))
         outcomes = exchange(folder, job, own)
         if any(outcome.restored for outcome in outcomes) and first_to_say(folder, outcomes):
             hit = all(outcome.state == "hit" for outcome in outcomes)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..node.store import NodeStore, default_root
+from ..node.store import NodeStore
+from ..node.store_root import store_root
 from ..wire import codec
 from ..wire.errors import CacheSvcError
 from .judge import Report
@@ -40,7 +41,7 @@ class StartLog:
         self._last = record
         with suppress(CacheSvcError, OSError):
             name = f"{int(self._at * 1000):013d}-{os.getpid()}"
-            NodeStore(store or default_root()).keep_start(name, codec.canonical(record))
+            NodeStore(store_root(store)).keep_start(name, codec.canonical(record))
 
 
 def _record(report: Report, names: str, at: int) -> dict[str, Any]:

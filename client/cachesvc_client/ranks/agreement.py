@@ -86,10 +86,11 @@ class Agreement:
         ``store``: the node store's folder, if it is not the default one. Never raises a ``CacheSvcError``."""
         job = this_job()
         if job is not None and not self._voted:
-            from ..node.store import NodeStore, default_root
+            from ..node.store import NodeStore
+            from ..node.store_root import store_root
 
             with suppress(CacheSvcError, OSError):
-                self._vote(job, NodeStore(store or default_root()), (), str(error))
+                self._vote(job, NodeStore(store_root(store)), (), str(error))
 
     def _agree(self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str) -> None:
         """Votes and waits on this thread for the others, at most until a compile has waited as long as it

@@ -6,13 +6,14 @@ with the revisions that were accepted for them.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..hooks import counters
+from ..hooks import counters, logger
 from ..kinds import KINDS, RULES
 from ..kinds.folders import Folders
 from ..kinds.kind import KindState
@@ -88,17 +89,15 @@ class ProcessFolders:
 
         ``result``: where the seconds of the detection are counted. Raises ``Unsupported`` for a torch that is
         not usable (`environment.support`), and ``StorageFull`` if there is no node store to put a private
-        folder into.
+        folder into: then every compiler stays in its own folder.
         """
         from ..environment.detect import detect
-        from ..node.store import NodeStore, default_root
         from ..node.trust_scope import folder_name, trust_scope
         from .every_hook import support_of
 
-        store = NodeStore(config.store or default_root())
-        self.captured |= config.mode == "readwrite"
         with self._preparing:
-            store = self._store = self._store or store
+            store = self._store = self._store or _open_store(config, result)
+            self.captured |= config.mode == "readwrite"
             scope = trust_scope(config)
             if self.fingerprint is None:
                 # Before the detection: the application may initialise CUDA at any moment.
@@ -268,3 +267,18 @@ class ProcessFolders:
 
     def _accepted_revisions(self) -> list[StagedRevision]:
         return [one for revisions in self._accepted.values() for one in revisions.values()]
+
+
+def _open_store(config: Config, result: RestoreResult) -> NodeStore:
+    """Open the store in the first folder that can be used, and say which ones could not. Raise as
+    `NodeStore` does, and ``NoFolder``."""
+    from ..node.store import NodeStore
+    from ..node.store_root import SETTING, choose_store
+
+    choice = choose_store(config.store)
+    for found in choice.refused:
+        if found.folder == config.store:
+            result.warn(f"{SETTING} is not used: node store {found}")
+        elif choice.root is not None:
+            logger.write(logging.INFO, "node store %s; %s is used", found, choice.root)
+    return NodeStore(choice.demand())

@@ -166,7 +166,8 @@ def publish_with_ranks(
     ``occasion``: why it is published. Every rank publishes equally often for each occasion. Raises as
     `cachesvc_client.publish` does.
     """
-    from ..node.store import NodeStore, default_root
+    from ..node.store import NodeStore
+    from ..node.store_root import store_root
     from ..ranks.join_files import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
@@ -179,7 +180,7 @@ def publish_with_ranks(
             "those share a node store",
             "publish from a job on one node, or warm it",
         )
-    store = NodeStore(config.store or default_root())
+    store = NodeStore(store_root(config.store))
     publications = process().publications
     publications[draft.name, occasion + draft.target] += 1
     number = publications[draft.name, occasion + draft.target]

@@ -407,7 +407,7 @@ class Session:
     def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._status = error, "failed"
         # The failure of a claim attempt is the second line about the same names.
-        level = logging.INFO if self._claim_attempt is not None else logging.WARNING
+        level = logging.INFO if self._claim_attempt is not None or error.quiet else logging.WARNING
         if self._callbacks.exiting() or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
         facts = {"event": "not_restored", "names": self.label.split(", "), "reasons": [str(error)]}

@@ -22,6 +22,8 @@ class CacheSvcError(Exception):
     code: ClassVar[str] = "internal"
     retry: ClassVar[bool] = False
     exit_status: ClassVar[int] = 1
+    quiet: ClassVar[bool] = False
+    """Whether a service that goes on without the cache says so at info, as nothing of its own is wrong."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = printable(message)

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,14 +149,18 @@ def _look(missed: Callable[[str], bool], absent: Callable[[Any], bool], call: im
 
 
 def default_folder() -> Path:
-    """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``, without importing it."""
+    """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``: by PyTorch where it is loaded,
+    else by the rule of the releases from 2.13 on. Earlier ones fail for a user without a name."""
     import getpass
     import tempfile
 
+    if (rule := sys.modules.get("torch._inductor.runtime.cache_dir_utils")) is not None:
+        with suppress(Exception):
+            return Path(rule.default_cache_dir())
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):
-        user = str(os.getuid())
+        user = f"uid_{os.getuid()}"
     return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
 
 

@@ -1,0 +1,105 @@
+"""Start services on hosts as they are: where a folder of cachesvc can do less than PyTorch's own, the service
+does what it does without cachesvc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.mounts import tmpfs
+
+from .conftest import Built
+from .harness import QUICK, ProgramResult, run
+
+pytestmark = pytest.mark.compiles
+
+NOWHERE = "http://127.0.0.1:9"
+HOMES = ["a b", "it's", "a$b", 'a"b', "a;b", "noexec", "full"]
+
+
+@pytest.fixture
+def mounts() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def make(mounts: ExitStack, tmp_path: Path, kind: str) -> Path:
+    """Make a folder of this kind: a mount, or one with a name that a command line does not take."""
+    options = {"noexec": "noexec", "full": "size=60k"}.get(kind)
+    folder = tmp_path / "host" / kind
+    if options is None:
+        folder.mkdir(parents=True)
+        return folder
+    return mounts.enter_context(tmpfs(folder, options))
+
+
+def serve(tmp_path: Path, *arguments: str, compilers: bool = True, **variables: str) -> ProgramResult:
+    return run(
+        "serve.py",
+        "small=1",
+        *arguments,
+        place=tmp_path,
+        prepared=True,
+        compilers=compilers,
+        **{**QUICK, "CACHESVC_LOG": "info", **variables},
+    )
+
+
+def own_store(tmp_path: Path) -> Path:
+    return tmp_path / "tmp" / f"cachesvc-{os.geteuid()}"
+
+
+@pytest.mark.parametrize("kind", HOMES)
+def test_with_nothing_published_the_service_compiles(tmp_path: Path, mounts: ExitStack, kind: str) -> None:
+    home = make(mounts, tmp_path, kind)
+    result = serve(tmp_path, "name=team/nothing", HOME=str(home), CACHESVC_URL=NOWHERE)
+    assert result.answer["eager_difference"] < 1e-5, result.err[-2000:]
+    assert f"node store {home}/.cache/cachesvc: " in result.err
+    assert f"; {own_store(tmp_path)} is used" in result.err
+    assert list(own_store(tmp_path).glob("v1/folders/*/inductor/*")), "it compiles in the next folder"
+    assert not (home / ".cache").exists()
+
+
+@pytest.mark.parametrize("kind", ["a b", "noexec", "full"])
+@pytest.mark.parametrize("setting", ["HOME", "CACHESVC_STORE"])
+def test_what_is_published_is_restored_into_the_next_folder(
+    tmp_path: Path, mounts: ExitStack, small: Built, kind: str, setting: str
+) -> None:
+    folder = make(mounts, tmp_path, kind)
+    variables = {setting: str(folder), "CACHESVC_TRUSTED_KEYS": small.trusted, "CACHESVC_LOG": "warning"}
+    result = serve(tmp_path, f"bundle={small.bundle}", compilers=False, **variables)
+    assert result.answer["state"] == "hit", (result.answer, result.err[-2000:])
+    assert result.answer["observed"]["compilations"] == 0
+    warned = [line for line in result.err.splitlines() if "is not used" in line or "node store" in line]
+    assert len(warned) == (setting == "CACHESVC_STORE"), "a store that nobody named is said at info"
+    step = {"a b": "path", "noexec": "load", "full": "room"}[kind]
+    assert all(f"CACHESVC_STORE is not used: node store {folder}: {step}: " in line for line in warned)
+
+
+@pytest.mark.parametrize("kind", ["it's", "noexec", "full"])
+def test_what_is_missing_from_a_restored_entry_is_compiled(
+    tmp_path: Path, mounts: ExitStack, small: Built, kind: str
+) -> None:
+    home = make(mounts, tmp_path, kind)
+    variables = {"HOME": str(home), "CACHESVC_TRUSTED_KEYS": small.trusted}
+    result = serve(tmp_path, f"bundle={small.bundle}", "grad=1", **variables)
+    assert result.answer["eager_difference"] < 1e-5 and result.answer["installed"] == 1
+    assert result.answer["observed"]["compilations"] > 0
+
+
+def test_where_no_folder_passes_torch_stays_in_its_own(tmp_path: Path, small: Built) -> None:
+    home = tmp_path / "a b"
+    home.mkdir()
+    own_store(tmp_path).parent.mkdir()
+    own_store(tmp_path).write_text("a file")
+    variables = {"HOME": str(home), "CACHESVC_TRUSTED_KEYS": small.trusted}
+    result = serve(tmp_path, f"bundle={small.bundle}", **variables)
+    assert result.answer["state"] == "miss" and result.answer["eager_difference"] < 1e-5
+    assert (tmp_path / "tmp" / "torchinductor_somebody").is_dir()
+    [line] = [line for line in result.err.splitlines() if "not restored, " in line]
+    assert f"{home}/.cache/cachesvc: path: " in line and f"{own_store(tmp_path)}: " in line
+    assert any("no folder can be used" in reason for reason in result.answer["reasons"])
