@@ -82,7 +82,8 @@ def test_with_a_node_store_that_cannot_be_written_the_engine_uses_the_next_folde
     more = {"CACHESVC_STORE": "/proc/self/store"}
     engine = start(tmp_path, registry, model, "team/pieces", piecewise=True, **more)
     assert engine.answer["tokens"] == cold_piecewise.answer["tokens"]
-    assert any("CACHESVC_STORE is not used: node store /proc/self/store" in reason for reason in engine.worker["reasons"]), engine.worker
+    why = "CACHESVC_STORE is not used: node store /proc/self/store"
+    assert any(why in reason for reason in engine.worker["reasons"]), engine.worker
 
 
 class _Abort:

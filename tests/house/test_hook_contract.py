@@ -87,13 +87,14 @@ def test_a_planted_change_is_told(planted: str, table: Table, tmp_path: Path) ->
     for text in expected:
         assert text in said
     assert '"forms": {"9.9.0": "' in said, "the row is drafted"
-    [line, *_] = check(
+    lines = check(
         wheel,
         Table(
             {"torch": ["9.9.1"], "triton": []},
             {name: {"9.9.1": form["9.8.0"]} for name, form in table._forms.items()},
         ),
     )
+    [line, *_] = [line for line in lines if not line.endswith(" is missing")]  # names of later releases
     assert line.startswith("torch 9.9.0: ") and "the table has" in line
 
 

@@ -387,8 +387,11 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
         if kind in _STATE:
             continue
         if kind is types.FunctionType:
-            # Written at the top of a known module under this name: no source has to be read.
-            if value.__closure__ is None and name_of(value) == name and is_known(value.__code__):
+            # Written under this name at the top of the module, or of a module that is not torch's: no source
+            # has to be read.
+            code = value.__code__
+            is_here = code.co_filename == file or (is_known(code) and not is_torchs(code))
+            if is_here and value.__closure__ is None and name_of(value) == name:
                 continue
         elif issubclass(kind, type) and value.__qualname__ == name and is_own_module(value.__module__ or ""):
             continue
