@@ -57,6 +57,10 @@ _ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
 """Names with which code reads variables of the environment."""
 
 
+_MOST = 1000
+"""Functions, classes and objects that are followed, at most: a function may reach a large library."""
+
+
 class FollowedCode:
     """Follows everything that some functions, classes and objects call or read.
 
@@ -103,16 +107,27 @@ class FollowedCode:
         return f"unknown: {what}"
 
     def _follow_all(self) -> None:
-        while True:
-            while self._waiting:
+        """Follow what waits. Once something is unknown the rest decides nothing."""
+        while not self.unknown:
+            while self._waiting and not self.unknown:
                 value = self._waiting.popleft()
                 (self._class if isinstance(value, type) else self._function)(value)
-            read = [self._attributes(value, done) for value, done in self._objects]
-            if True not in read:
+                if len(self._numbers) > _MOST:
+                    self._doubt(f"more than {_MOST} functions, classes and objects")
+            if self.unknown or not self._read_attributes():
                 break
         if self._names & _ENVIRONMENT:
             found = sorted(name for name in self._constants if name in os.environ)
             self.lines += [f"environment {name}={os.environ[name]}" for name in found]
+
+    def _read_attributes(self) -> bool:
+        """Add the attributes of objects that code names by now; return whether there were any."""
+        found = False
+        for value, done in list(self._objects):
+            found |= self._attributes(value, done)
+            if self.unknown:
+                break
+        return found
 
     # Values ----------------------------------------------------------------------------------
 

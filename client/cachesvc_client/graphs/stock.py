@@ -10,6 +10,7 @@ decorator copies (``__module__``, ``__qualname__``) are not asked: code objects 
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib.util
 import os
@@ -397,8 +398,10 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
             continue
         if kind.__module__ in _TYPING and kind is not types.FunctionType and kind not in _OPENED_SET:
             continue
-        if (kind is types.FunctionType or callable(value)) and not _of_module(
-            source(file), file, module, name, value
+        if (
+            (kind is types.FunctionType or callable(value))
+            and not _of_module(source(file), file, module, name, value)
+            and not is_added_to_module(module, name)
         ):
             yield name, value
 
@@ -510,6 +513,30 @@ def _module(name: str, importer: types.ModuleType) -> types.ModuleType:
 _NOTHING = types.ModuleType("nothing")
 
 
+def is_added_to_module(module: types.ModuleType, name: str) -> bool:
+    """Return whether a program gave a module of torch a name that torch does not know: no code of torch's
+    reads it, and a program that calls it is traced."""
+    file = vars(module).get("__file__")
+    if file is None or hasattr(builtins, name) or _c_function(name) is not None:
+        return False
+    text = source(str(file))
+    starred = any(name in vars(_module(star, module)) for star in text.stars)
+    return not starred and not _has_name(text.text, name)
+
+
+def is_added_to_class(cls: type, name: str) -> bool:
+    """Return whether a program gave a class of torch an attribute that neither the class nor a base of it had
+    before. A special method is none: Python reads it by itself."""
+    if name.startswith("__") or any(name in vars(base) for base in cls.__mro__[1:]):
+        return False
+    file = file_of_class(cls)
+    return bool(file) and not _has_name(source(file).text, name)
+
+
+def _has_name(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
 def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a class of torch that its source did not put there."""
     qualified = cls.__qualname__
@@ -531,7 +558,7 @@ def class_changes(cls: type) -> Iterator[tuple[str, Any]]:
                     continue
         elif _is_of_c(kind, name, value) or not (callable(value) or hasattr(kind, "__get__")):
             continue
-        if not _of_class(cls, file_of_class(cls), name, value):
+        if not _of_class(cls, file_of_class(cls), name, value) and not is_added_to_class(cls, name):
             yield name, value
 
 
