@@ -74,8 +74,8 @@ def _words(value: Any, depth: int) -> str:
         return str(value.__name__)
     if issubclass(kind, type):
         return f"class {value.__module__}.{value.__qualname__}"
-    if depth == _DEEPEST:
-        return kind.__name__
+    if depth == _DEEPEST or hasattr(kind, "__getattr__"):  # such an object answers, and warns, by itself
+        return f"{kind.__module__}.{kind.__qualname__}"
     inner = [_words(one, depth + 1) for name in _INNER if (one := _attribute(value, name)) is not None]
     own = _attribute(value, "__name__") or ""
     return f"{kind.__module__}.{kind.__qualname__} {own if isinstance(own, str) else ''} {inner}"
