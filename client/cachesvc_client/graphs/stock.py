@@ -513,6 +513,17 @@ def _module(name: str, importer: types.ModuleType) -> types.ModuleType:
 _NOTHING = types.ModuleType("nothing")
 
 
+OF_PYBIND = ("pybind11_detail_function_record", "PyCapsule")
+"""How the names of types begin with which pybind11 keeps what is behind a function of a module."""
+
+
+def owner_of(function: Any) -> Any:
+    """Return the object that a function in C belongs to; ``None`` for a function of a module."""
+    owner = getattr(function, "__self__", None)
+    of_module = isinstance(owner, types.ModuleType) or type(owner).__name__.startswith(OF_PYBIND)
+    return None if of_module else owner
+
+
 def is_added_to_module(module: types.ModuleType, name: str) -> bool:
     """Return whether a program gave a module of torch a name that torch does not know: no code of torch's
     reads it, and a program that calls it is traced."""

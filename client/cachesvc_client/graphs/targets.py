@@ -89,8 +89,8 @@ def _is_own(value: Any) -> bool:
         functions = list(stock.functions_in(value))
         return all(stock.is_known(one.__code__) for one in functions) and (holder is None or _is_own(holder))
     if stock.is_c_function(value):
-        holder = getattr(value, "__self__", None)
-        if isinstance(holder, type) or (holder is not None and not isinstance(holder, types.ModuleType)):
+        holder = stock.owner_of(value)
+        if holder is not None:
             return _is_own(holder)
         owner = getattr(value, "__objclass__", None)
         module = getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "builtins"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...graphs import stock
 from .digests import PLAIN, class_digest, code_digest, digest, function_digest, own_attributes
 from .groups import describe_of_job
 from .stored import TracedFunction
@@ -23,8 +24,6 @@ _OF_C = (
     types.MemberDescriptorType,
 )
 """Types of functions and descriptors that are written in C."""
-_OF_PYBIND = ("pybind11_detail_function_record", "PyCapsule")
-"""How the names of types begin with which pybind11 keeps what is behind a function of a module."""
 _KEYS: Any = type({0: 0}.keys())
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
@@ -76,9 +75,8 @@ def describe(value: Any) -> str:
 def _describe_function_of_c(value: Any) -> str:
     """Return the name of a function or descriptor that is written in C. Raise ``TypeError`` for a method of
     an object: two objects have methods of one name."""
-    owner = getattr(value, "__self__", None)
-    of_object = owner is not None and not isinstance(owner, (types.ModuleType, type))
-    if of_object and not type(owner).__name__.startswith(_OF_PYBIND):
+    owner = stock.owner_of(value)
+    if owner is not None and not isinstance(owner, type):
         raise TypeError(f"a method of an object of {type(owner).__qualname__} has no description")
     of_class = getattr(value, "__objclass__", None)
     place = f"{of_class.__module__}.{of_class.__qualname__}" if of_class else getattr(value, "__module__", "")
