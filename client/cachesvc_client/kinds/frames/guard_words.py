@@ -19,6 +19,7 @@ from ...graphs import targets
 from ...graphs.code_digest import FollowedCode
 from .describe import describe, text_of
 from .digests import digest
+from .groups import describe_of_job
 
 Words = Callable[[Any, Any, Any], str]
 """Takes the guard, its object and the sizes and strides that the compiled code has for the tensor; returns
@@ -198,6 +199,14 @@ def _default_device(_guard: Any, _value: Any, _layout: Any) -> str:
     return str(torch.utils._device.CURRENT_DEVICE)
 
 
+def _of_job(_guard: Any, value: Any, _layout: Any) -> str:
+    """The process group or the device mesh, with its ranks."""
+    words = describe_of_job(value)
+    if not words:
+        raise TypeError(f"a function of {type(value).__qualname__} says what is compared")
+    return words
+
+
 def _no_functorch(_guard: Any, _value: Any, _layout: Any) -> str:
     """That no transform of functorch is active."""
     import torch
@@ -245,11 +254,11 @@ WORDS: Mapping[str, Words] = {
     "COW_TENSOR_MATCH": _copied_when_written,
     "AUTOGRAD_SAVED_TENSORS_HOOKS": _no_saved_tensors_hooks,
     "DEFAULT_DEVICE": _default_device,
+    "OPAQUE_OBJ_GUARD_FN_MATCH": _of_job,
     "FUNCTORCH_STACK_MATCH": _no_functorch,
 }
 """What each guard compares, by its name."""
 REFUSED = {
-    "OPAQUE_OBJ_GUARD_FN_MATCH": "a function of the program says what is compared",
     "CURRENT_STREAM_MATCH": "streams of a GPU are not compared",
 }
 """The guards that make a frame which is not recorded, with the reason."""

@@ -110,7 +110,7 @@ def _check_words(
         except Exception as error:  # noqa: BLE001 - an object of another kind
             raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
         if now != words:
-            raise Differs(f"{guard.name} is {now}, not {words}"[:200])
+            raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
         if guard.create_fn_name() == "TENSOR_MATCH":
             _check_marks(guard.name, value, frame.markings.get(guard.name, {}))
 
