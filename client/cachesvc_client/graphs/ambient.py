@@ -74,8 +74,15 @@ PARTS = {
 
 def install_hooks() -> None:
     """Put the hooks in place when the application imports the modules. Safe to call again."""
-    complete(GRAPH_KEY, of_graph)
+    complete(GRAPH_KEY, _of_graphs_key)  # AOTAutograd's key inherits it
     complete(AUTOGRAD_KEY, of_autograd)
+
+
+def _of_graphs_key(details: Any, graph: Any) -> dict[str, Any]:
+    """Return all parts of the key of a graph that Inductor compiles."""
+    from . import door
+
+    return {**of_graph(details, graph), **door.of_torch(details, graph)}
 
 
 def of_graph(details: Any, graph: Any) -> dict[str, Any]:

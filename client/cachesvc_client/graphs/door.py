@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, nonce
+from .keys import AUTOGRAD_KEY, complete, nonce
 
 REPLACED = "replaced_in_torch"
 """Name of the part in a key: what a program put in the place of torch's own."""
@@ -29,7 +29,6 @@ PARTS = {
 
 def install_hooks() -> None:
     """Put the hooks in place when the application imports the modules. Safe to call again."""
-    complete(GRAPH_KEY, of_torch)  # AOTAutograd's key inherits it
     complete(AUTOGRAD_KEY, of_graph)
 
 
