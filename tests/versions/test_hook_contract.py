@@ -65,7 +65,11 @@ def test_imported_names_are_as_the_table_says(version: str) -> None:
 
 
 def assert_as_in_table(row: Row, form: str, parameters: list[str] | None) -> None:
-    """Assert that an imported name has the parameters of the form; no value may be a function."""
-    assert (parameters is None) == (form == MISSING), (row.name, form, parameters)
+    """Assert that an imported name has the parameters of the form; no value may be a function.
+
+    A method that only a base class has is none of the class's own: a hook does not find it there.
+    """
+    absent = form == MISSING or form.startswith("inherited from")
+    assert (parameters is None) == absent, (row.name, form, parameters)
     if parameters:
         assert set(parameters) == parameter_names(form), (row.name, form)
