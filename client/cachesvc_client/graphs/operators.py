@@ -32,13 +32,14 @@ _log = logging.getLogger("cachesvc")
 ATTRIBUTE = "python_operators"
 """Name of the component in the details that AOTAutograd's key is made of."""
 _TRACED = (
-    r"(?m)^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
+    r"(?m)^(Autograd\w*|Autocast\w+|CompositeImplicitAutograd|Functionalize)(?:\[alias\])?: "
+    r"registered at (?:.+\.py|/dev/null):\d+"
 )
 """Matches a registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
 _CAST = "_autocast_"
 """What the attributes of a custom operator begin with that hold dtypes of autocast."""
-_TRACED_TOO = r"(?m)^(Meta|Autocast\w+|Functionalize)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
-"""Matches a registration from Python that is traced as well, and that PyTorch's own keys leave out."""
+_SHAPES = r"(?m)^(Meta)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
+"""Matches a registration from Python that computes shapes, which PyTorch's own keys leave out."""
 _DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
 _NATIVE = "/aten/src/ATen/"
@@ -130,13 +131,13 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
         raise LookupError(f"operator {name} is not registered") from None
     qualified = f"{space}::{plain}"
     dump = torch._C._dispatch_dump(name)
-    definition = torch._library.custom_ops.OPDEFS.get(qualified)
+    definition = _definition(qualified)
     file = _file_of(dump)
     if definition is None and (_NATIVE in file or _is_torchs_own(file, _folder(torch))):
         return ""
     functions, unknown = _functions(qualified, target, registered)
     by_key = registered.by_operator.get(qualified, {})
-    traced_too = [] if definition is not None else re.findall(_TRACED_TOO, dump)
+    traced_too = [] if definition is not None else re.findall(_SHAPES, dump)
     if unknown or any(key not in by_key for key in traced_too):
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
     followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
@@ -149,7 +150,8 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
 def _casts(definition: Any) -> list[str]:
     """Return what autocast makes of the inputs of a custom operator: an attribute for each device up to torch
     2.12, one for all devices after that."""
-    values = {name: value for name, value in getattr(definition, "__dict__", {}).items() if _CAST in name}
+    given = getattr(definition, "__dict__", {}).items()
+    values = {name: value for name, value in given if _CAST in name and value}
     return [
         f"{name} {sorted(map(str, value.items())) if isinstance(value, dict) else value}"
         for name, value in sorted(values.items())
@@ -200,13 +202,14 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         functions, unknown = _functions(name, target, registered)
         if unknown:
             return f"{name} code {unknown}"
+        casts = " ".join(_casts(_definition(name)))
         followed = FollowedCode(functions, _by_short_name(registered))
         if followed.unknown:
             return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        return (
-            ", ".join([f"{name} code {followed.digest_without(name)}", *kernels]) if followed.anything else ""
-        )
+        if not (followed.anything or casts):
+            return ""
+        return ", ".join([f"{name} code {followed.digest_without(name)}{casts and f' {casts}'}", *kernels])
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("%s: its code is not known", name, exc_info=True)
         return f"{name} code {nonce('not known')}"
@@ -217,8 +220,9 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     text that stands for them in the key."""
     import torch
 
-    functions = [*_of_definition(torch._library.custom_ops.OPDEFS.get(name)), *_decompositions(target)]
-    if name in torch._library.custom_ops.OPDEFS:
+    definition = _definition(name)
+    functions = [*_of_definition(definition), *_decompositions(target)]
+    if definition is not None:
         return functions, ""
     dump = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
     if _is_torchs_own(_file_of(dump), _folder(torch)):
@@ -231,6 +235,13 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     from .tables import functions_of_entry
 
     return functions + functions_of_entry(entry), ""
+
+
+def _definition(name: str) -> Any:
+    """Return what ``custom_op`` or ``triton_op`` made of a function; ``None`` for other operators."""
+    import torch
+
+    return torch._library.custom_ops.OPDEFS.get(name)
 
 
 def _of_definition(definition: Any) -> list[Any]:
@@ -261,8 +272,11 @@ def _by_short_name(registered: RegisteredFunctions) -> dict[str, list[Any]]:
     return functions
 
 
+_TRACED_KEYS = ("CompositeImplicitAutograd", "Functionalize", "Meta")
+
+
 def _is_traced(key: str) -> bool:
-    return key.startswith("Autograd") or key in ("CompositeImplicitAutograd", "Meta")
+    return key.startswith(("Autograd", "Autocast")) or key in _TRACED_KEYS
 
 
 def _is_torchs_own(path: str, torch_folder: str) -> bool:

@@ -29,6 +29,8 @@ _MEMBERS = 64
 """Namespaces that are compared in one step."""
 _OLD_TENSOR = "tensortype"
 """The class of ``torch.FloatTensor`` and its like, which show the attributes of ``torch.Tensor``."""
+_FUNCTIONS = "torch._VF"
+"""The module of a class of its own through which torch's Python calls its functions in C."""
 _SCRIPT = ("torch.jit", "torch.ScriptMethod", "torch.compiler._cache.CacheInfo")
 """Beginnings of the names of classes that no graph of ``torch.compile`` reaches: TorchScript's, and
 counts."""
@@ -65,10 +67,18 @@ class _Namespace:
         self.names = _names_of(holder)
         self.judge()
 
+    @property
+    def is_of_operators(self) -> bool:
+        """Return whether the names are those of operators, or of one operator's overloads."""
+        return type(self.holder).__module__ == stock.OPERATORS
+
     def judge(self) -> None:
         """Judge all values."""
         self.keys, self.values = list(self.names), list(self.names.values())
         self.changed = {}
+        if self.is_of_operators:
+            self.changed = dict(stock.operator_changes(self.holder))
+            return
         if signatures.is_known_namespace(self.names):
             return
         found = stock.class_changes if isinstance(self.holder, type) else stock.module_changes
@@ -125,7 +135,7 @@ _WALKED = (
     *("_inductor.lowering", "_inductor.decomposition", "_inductor.codegen", "_inductor.ir"),
     *("_inductor.fx_passes", "_inductor.kernel", "_inductor.pattern_matcher", "_inductor.inductor_prims"),
     *("_inductor.scheduler", "_inductor.choices", "_inductor.ops_handler", "_inductor.virtualized"),
-    *("_inductor.index_propagation", "_inductor.comms"),
+    *("_inductor.index_propagation", "_inductor.comms", "_inductor.compile_fx"),
 )
 """The parts of torch that decide what an operator is traced into and compiled to. The other parts run the
 compiler and its caches, which tools wrap to watch them, or are models and training, whose code Dynamo traces
@@ -160,6 +170,7 @@ class Released:
                 new |= part.judge_again()
             if new:
                 self._add_classes()
+                self._add_operators()
                 self._changed = {
                     f"{_place(one.holder)}.{name}": value
                     for one in self._namespaces.values()
@@ -170,7 +181,8 @@ class Released:
     def signatures(self) -> set[bytes]:
         """Return the signatures of the namespaces that are as released."""
         with self._lock:
-            clean = (one for one in self._namespaces.values() if not one.changed)
+            members = (one for one in self._namespaces.values() if not one.is_of_operators)
+            clean = (one for one in members if not one.changed)
             return {signatures.signature(one.names) for one in clean}
 
     def _add_modules(self) -> bool:
@@ -182,7 +194,7 @@ class Released:
             module
             for name, module in list(sys.modules.items())
             if is_walked(name)
-            and type(module) is types.ModuleType
+            and (type(module) is types.ModuleType or name == _FUNCTIONS)
             and self._modules.get(name) is not module
             and str(vars(module).get("__file__") or folder).startswith(folder)
         ]
@@ -207,6 +219,12 @@ class Released:
                 return
             self._add(classes)
 
+    def _add_operators(self) -> None:
+        """Add the namespaces of ``torch.ops`` and the operators in them that were used."""
+        spaces = list(stock.operator_holders(sys.modules["torch"].ops))
+        packets = (packet for space in spaces for packet in stock.operator_holders(space))
+        self._add([one for one in (*spaces, *packets) if id(one) not in self._namespaces])
+
     def _add(self, holders: list[Any]) -> None:
         new = [_Namespace(one) for one in {id(one): one for one in holders}.values()]
         self._namespaces.update((id(one.holder), one) for one in new)
@@ -214,6 +232,8 @@ class Released:
 
 
 def _place(holder: Any) -> str:
+    if type(holder).__module__ == stock.OPERATORS:
+        return f"torch.ops.{stock.operator_name(holder)}"
     return f"{holder.__module__}.{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
 
 

@@ -8,6 +8,7 @@ PyTorch's.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import re
@@ -30,8 +31,9 @@ _DECOMPOSITIONS = (
     ("torch._inductor.decomposition", "extra_random_decomps"),
 )
 """Tables from an operator to the function that it is traced into."""
+_LOWERINGS = ("torch._inductor.lowering", "lowerings")
+"""The table from an operator to the function that writes its code."""
 _OTHERS = (
-    ("torch._inductor.lowering", "lowerings"),
     ("torch._inductor.lowering", "user_lowerings"),
     ("torch._inductor.lowering", "_maybe_layout_constraints"),
     ("torch._inductor.lowering", "layout_constraints"),
@@ -93,6 +95,7 @@ def changed() -> Iterator[tuple[str, Any]]:
     _clean.clear()
     for module, name in _DECOMPOSITIONS:
         yield from _entries(f"{module}.{name}", _table(module, name), _is_own_decomposition)
+    yield from _entries(".".join(_LOWERINGS), _table(*_LOWERINGS), _is_own_lowering)
     for module, name in _OTHERS:
         yield from _entries(f"{module}.{name}", _table(module, name), _is_own)
     for module in _SETTINGS:
@@ -178,15 +181,47 @@ def _is_own_decomposition(operator: Any, value: Any) -> bool:
     return not functions or (stock.is_made(functions) and any(_has_word(one, name) for one in files))
 
 
+def _is_own_lowering(operator: Any, value: Any) -> bool:
+    """Return whether a function of torch's stands in Inductor's table for the operator that it was written
+    for: the function, its decorators, or what it holds, name the operator.
+
+    Operators on lists of tensors are left out: the functions of some are named after other operators.
+    """
+    if not _is_own(None, value):
+        return False
+    said = str(getattr(operator, "_qualified_op_name", None) or getattr(operator, "_name", ""))
+    space, _, rest = said.partition("::")
+    name = rest.partition(".")[0].strip("_")
+    if space not in CORE or name.startswith("foreach_"):
+        return True
+    wanted = {name, name.removesuffix("_copy"), name.removesuffix("_tensor")}
+    # The first functions mostly say it: to find all of them takes long.
+    texts = (text for one in stock.functions_in(value) for text in _words_of(one))
+    return any(text.strip("_") in wanted for text in texts)
+
+
+def _words_of(function: types.FunctionType) -> Iterator[str]:
+    """Yield the words by which a function says which operator it is for."""
+    yield from (function.__name__, function.__code__.co_name)
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            held = cell.cell_contents
+            for one in held if isinstance(held, (list, tuple, set)) else (held,):
+                name = getattr(one, "_qualified_op_name", None) or getattr(one, "_name", None) or one
+                yield from _WORD.findall(name) if isinstance(name, str) else ()
+    yield from _WORD.findall(_decorators(function))
+
+
+_WORD = re.compile(r"\w+")
+
+
 def _has_word(file: str, name: str) -> bool:
     return any(True for _ in stock.words(stock.source(file).text, name))
 
 
 def _decorators(function: types.FunctionType) -> str:
     """Return the lines of a module between the definition before a function and the function."""
-    text = stock.source(function.__code__.co_filename).text
-    place = text.find(f"\ndef {function.__code__.co_name}(")
-    return text[text.rfind("\n\n\n", 0, place) : place] if place >= 0 else ""
+    return stock.source(function.__code__.co_filename).decorators.get(function.__code__.co_name, "")
 
 
 def _functions_in_settings(module: str) -> Iterator[tuple[str, Any]]:
@@ -240,20 +275,57 @@ def _passes(module: Any, kind: Any) -> Iterator[tuple[Any, str]]:
 
 def _of_operators() -> Iterator[tuple[str, Any]]:
     """Yield the functions of a program in the tables that the objects of PyTorch's operators have."""
-    ops = sys.modules["torch"].ops
-    for one in _operators(ops):
-        held = getattr(one, "__dict__", {})
-        for table in ("py_kernels", "python_key_table", "functorch_table"):
-            entries = held.get(table)
-            for key, value in entries.items() if entries else ():
-                if not _is_own_function(value):
-                    yield f"{one}.{table}[{getattr(key, '__qualname__', key)}]", value
+    yield from _operators.changed(sys.modules["torch"].ops)
     registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
     for name, entry in sorted(getattr(registry, "_data", {}).items()):
         if name.partition("::")[0] in CORE:
             for value in functions_of_entry(entry):
                 if not _is_own_function(value):
                     yield f"the rules of {name}", value
+
+
+class _Operators:
+    """Keeps the tables of the operators of PyTorch's own that this process has looked up, and of those of
+    higher order, so that a look at tables that did not change takes no step for each operator."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._tables: list[Mapping[Any, Any]] = []
+        self._functions: list[Any] = []
+        self._changed: list[tuple[str, Any]] = []
+
+    def changed(self, ops: Any) -> list[tuple[str, Any]]:
+        """Return place and function for each function of a program."""
+        spaces = (vars(getattr(ops, space)) for space in (*sorted(CORE), "higher_order"))
+        packets = [one for space in spaces for one in list(space.values()) if hasattr(one, "__dict__")]
+        sizes = list(map(len, map(vars, packets)))
+        if sizes != self._sizes:
+            # The tables alone: thousands of new tuples would make Python collect garbage, which takes longer.
+            self._sizes, self._tables = sizes, [table for *_, table in _kernel_tables(packets)]
+            self._functions, self._changed = [], []
+        functions = [value for table in self._tables if table for value in list(table.values())]
+        if len(functions) != len(self._functions) or not all(map(_is, functions, self._functions)):
+            self._functions = functions
+            self._changed = [
+                (f"{operator}.{name}[{getattr(key, '__qualname__', key)}]", value)
+                for operator, name, table in _kernel_tables(packets)
+                for key, value in list(table.items())
+                if not _is_own_function(value)
+            ]
+        return self._changed
+
+
+def _kernel_tables(packets: list[Any]) -> Iterator[tuple[Any, str, Mapping[Any, Any]]]:
+    """Yield the tables of functions that operators have, each with its operator and name."""
+    for packet in packets:
+        for one in (packet, *vars(packet).values()):
+            held = getattr(one, "__dict__", {})
+            for name in ("py_kernels", "python_key_table", "functorch_table"):
+                if (table := held.get(name)) is not None:
+                    yield one, name, table
+
+
+_operators = _Operators()
 
 
 def _is_own_function(value: Any) -> bool:
@@ -263,14 +335,6 @@ def _is_own_function(value: Any) -> bool:
         return False
     _own_kernels[id(value)] = value
     return True
-
-
-def _operators(ops: Any) -> Iterator[Any]:
-    """Yield the operators of PyTorch's own that this process has looked up, and those of higher order."""
-    for space in sorted(CORE):
-        for packet in list(vars(getattr(ops, space)).values()):
-            yield from list(getattr(packet, "__dict__", {}).values())
-    yield from list(vars(ops.higher_order).values())
 
 
 _own_kernels: dict[int, Any] = {}
@@ -290,6 +354,8 @@ def functions_of_entry(entry: Any) -> list[Any]:
 
 def forget() -> None:
     """Let go of what was judged."""
+    global _operators
+    _operators = _Operators()
     for kept in (_judged, _own_patterns, _own_kernels, core.functions):
         kept.clear()
 

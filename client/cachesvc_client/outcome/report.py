@@ -160,7 +160,8 @@ def _reasons(
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
-    if state == "inert" and not (off or differing or in_keys or observed.bypassed or canary or of_kinds):
+    known = off or differing or in_keys or observed.bypassed or canary or of_kinds
+    if state in ("inert", "partial") and not known:
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)

@@ -1,8 +1,8 @@
 """Digests functions and classes by what they are; equal code has one digest in every process.
 
 A digest covers code without its place in the source, default values, closures, and of a class each attribute
-by its value in the order of definition. Of torch's own classes it covers the name: `graphs.released` says
-whether torch is as it was released.
+by its value in the order of definition. Of a class that `graphs.released` compares with torch as it was
+released it covers the name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ...graphs import released
 
 PLAIN = (bool, int, float, str, bytes, complex)
 _PYTHONS_OWN = frozenset({
@@ -130,7 +132,7 @@ def _cell_text(cell: types.CellType, depth: int) -> str:
 
 def _class_text(kind: type) -> str:
     """Return one class without its bases. It is made anew where an attribute was replaced."""
-    if is_of_torch(kind):
+    if is_of_torch(kind) and released.is_walked(str(kind.__module__)):
         return _name(kind)
     made_of = tuple(_identities(kind))
     known = _classes.get(kind)

@@ -82,6 +82,11 @@ def of_torch(rng: random.Random) -> Iterator[Case]:
         for holder, call in (("torch", f"torch.{name}(x)"), ("torch.Tensor", f"x.{name}()")):
             source = f"def program(x):\n    return {call} + SALT\n" + patch(holder, name, f"{holder}.{other}")
             yield Case(group, f"{holder}.{name} is {holder}.{other}", source)
+        for holder, called in (("torch.ops.aten", name), (f"torch.ops.aten.{name}", "default")):
+            source = f"def program(x):\n    return {holder}.{called}(x) + SALT\n"
+            new = f"lambda x: torch.{other}(x)"
+            source += f"def change():\n    swap({holder}, {called!r}, {new})\n"
+            yield Case(group, f"{holder}.{called} is a lambda of torch.{other}", source)
 
 
 # Methods and operators of tensors -------------------------------------------------------------
