@@ -15,7 +15,7 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these five:
+No key of PyTorch holds these six:
 
 - Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
   backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
@@ -26,6 +26,7 @@ No key of PyTorch holds these five:
   is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
   ``SDPBackend.MATH`` a process restored the fused operator].
 - Passes that put all-gathers together write the number of this rank into the code, as an offset.
+- Which inputs lie in the same memory (`memory`).
 - A constant in pinned memory makes outputs in pinned memory.
 
 A part is added only where the details lack it: no method of their class names the attribute in which later
@@ -41,6 +42,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
+from .memory import overlaps
 
 _log = logging.getLogger("cachesvc")
 
@@ -68,6 +70,7 @@ PARTS = {
     "sac_context_fn_hashes": "what a checkpoint saves",
     "region_activation_memory_budget_annotations": "the memory budget of regions",
     "local_devices": "the devices of distributed tensors",
+    "overlapping_inputs": "which inputs lie in the same memory",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
 
@@ -181,8 +184,11 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     name = "region_activation_memory_budget_annotations"
     if name not in attributes and (budgets := _memory_budgets(graph)):
         parts[name] = budgets
-    if devices := _devices_not_in_hash(getattr(details, "example_inputs", ())):
+    inputs = getattr(details, "example_inputs", ())
+    if devices := _devices_not_in_hash(inputs):
         parts["local_devices"] = devices
+    if pairs := overlaps((str(number), one) for number, one in enumerate(inputs)):
+        parts["overlapping_inputs"] = pairs
     return parts
 
 

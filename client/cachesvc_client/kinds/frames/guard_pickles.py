@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from ...graphs.memory import overlaps
 from .guard_words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -43,11 +44,13 @@ class DescribedGuards(NamedTuple):
         guards: The guards, each with the words of its object (`guard_words`).
         state: Dynamo's ``OutputGraphGuardsState`` without objects and guards.
         shapes: Dynamo's ``ShapeCodeParts``.
+        overlaps: Which guarded tensors lie in the same memory (`graphs.memory.overlaps`).
     """
 
     guards: list[tuple[Any, str]]
     state: Any
     shapes: Any
+    overlaps: list[str]
 
     def layout(self, guard: Any) -> Any:
         """Return the sizes and strides that the code has for the tensor of a guard; ``None`` if not known."""
@@ -77,13 +80,20 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         skip_guards_check=True,
     )
     texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
-    described = []
+    described, tensors = [], []
     for guard in guards:
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
         words = guard_words(guard, value, layout_of(state, guard))
         described.append((_bare(guard), texts.setdefault(words, words)))
-    return _dumps(DescribedGuards(described, state, manager.shape_code_parts))
+        if is_of_tensor(guard):
+            tensors.append((guard.name, value))
+    return _dumps(DescribedGuards(described, state, manager.shape_code_parts, overlaps(tensors)))
+
+
+def is_of_tensor(guard: Any) -> bool:
+    """Return whether a guard compares a tensor."""
+    return bool(guard.create_fn_name() == "TENSOR_MATCH")
 
 
 def read(data: bytes) -> DescribedGuards:

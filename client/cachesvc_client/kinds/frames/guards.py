@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...graphs.memory import overlaps
 from . import guard_pickles
 from .arguments import FrameCall
 from .digests import class_digest
@@ -100,6 +101,7 @@ def _check_words(
     """Raise ``Differs`` where an object is not what it was when the guard was recorded."""
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
+    tensors = []
     for guard, words in recorded.guards:
         value, source = None, source_of_object(guard)
         if source is not None:
@@ -111,8 +113,11 @@ def _check_words(
             raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
         if now != words:
             raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
-        if guard.create_fn_name() == "TENSOR_MATCH":
+        if guard_pickles.is_of_tensor(guard):
             _check_marks(guard.name, value, frame.markings.get(guard.name, {}))
+            tensors.append((guard.name, value))
+    if overlaps(tensors) != recorded.overlaps:
+        raise Differs("other tensors lie in the same memory")
 
 
 def _check_marks(name: str, tensor: Any, recorded: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import guard_pickles
 from .describe import has_name, traced_functions
 from .digests import class_digest
 from .guards import marks_of
@@ -88,7 +89,7 @@ class FramePackage:
         self.frame.builtins = output_graph.name_of_builtins_dict_key_in_fglobals or ""
         self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
         for guard in guards:
-            if guard.create_fn_name() == "TENSOR_MATCH" and (marks := marks_of(builder.get(guard))):
+            if guard_pickles.is_of_tensor(guard) and (marks := marks_of(builder.get(guard))):
                 self.frame.markings[guard.name] = marks
 
     def _note_class(self, kind: type) -> str:
