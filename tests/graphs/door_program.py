@@ -99,6 +99,10 @@ def swapped(holder, name, *others):
     return lambda: put(holder, name, others[VERSION - 1]) if VERSION else contextlib.nullcontext()
 
 
+def own(x, *_):
+    return x * NUMBERS[VERSION]
+
+
 class Helper:
     def __init__(self):
         self.table = {"n": [1, {"deep": NUMBERS[VERSION]}]}
@@ -232,6 +236,46 @@ def decomposed():
     return entry(decomposition.decompositions, aten.silu.default, function)
 
 
+def other_lowering():
+    """Return a context in which another operator's lowering stands for one of torch's."""
+    from torch._inductor.lowering import lowerings
+
+    mine = [aten.erf.default, aten.cos.default, aten.tan.default][VERSION]
+    return entry(lowerings, aten.erf.default, lowerings[mine])
+
+
+def decompositions_chosen():
+    number, before = NUMBERS[VERSION], compile_fx.select_decomp_table
+
+    def chosen():
+        return {**before(), aten.elu.default: lambda x, *_: aten.mul(x, number)}
+
+    return put(compile_fx, "select_decomp_table", chosen) if VERSION else nothing()
+
+
+def cast(name):
+    """Return a custom operator with a rule of autocast."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    made = torch.library.custom_op(f"door::{name}", body, mutates_args=())
+    made.register_fake(torch.empty_like)
+    made.register_autocast("cpu", [torch.float64, torch.bfloat16, torch.float16][VERSION])
+    return lambda x: made(x) * 2
+
+
+def of_one_memory():
+    memory = torch.zeros(128)
+    begin = [64, 0, 8][VERSION]
+    return memory[:64].view(8, 8), memory[begin : begin + 64].view(8, 8)
+
+
+def writes(pair):
+    pair[0].add_(pair[1])
+    return pair[0] * 2
+
+
 def nothing():
     return contextlib.nullcontext()
 
@@ -262,6 +306,9 @@ SITUATIONS = {
     ),
     "class in torch.nn": (swapped(nn, "ReLU", nn.GELU, nn.SiLU), lambda x: x + 8),
     "a function of torch._refs": (replaced(torch._refs, "abs"), lambda x: x.abs()),
+    "torch._VF": (swapped(torch._VF, "feature_dropout", own, torch.dropout), lambda x: x + 10),
+    "an operator": (swapped(aten, "square", aten.sin, aten.cos), lambda x: x + 11),
+    "an overload": (swapped(aten.square, "default", aten.sin.default, aten.cos.default), lambda x: x + 12),
     # what a graph calls
     "allow_in_graph in a checkpoint": (nothing, in_checkpoint),
     "subclass": (nothing, lambda x: x + 9, lambda: Quantised(x.detach())),
@@ -275,8 +322,13 @@ SITUATIONS = {
     # Inductor's tables
     "decomposition": (decomposed, lambda x: functional.silu(x) + 2),
     "lowering": (lowering, lambda x: x.relu() + 3),
+    "another operator's lowering": (other_lowering, lambda x: x.erf() + 3),
+    "select_decomp_table": (decompositions_chosen, lambda x: functional.elu(x) + 3),
     "pattern": (pattern, lambda x: x.tanh() + 4),
     "a pass with the same uuid": (same_uuid, lambda x: x.cos() + 5),
+    # what an operator is, and the memory of inputs
+    "a rule of autocast": (nothing, cast("cast"), x.clone),
+    "inputs in one memory": (nothing, writes, of_one_memory),
     # what an operator's code reads
     "a method of an object": (nothing, operator("method", lambda _, gradient: HELPER.scaled(gradient))),
     "a function in a dict": (
