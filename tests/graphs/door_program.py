@@ -4,9 +4,11 @@ In version 0 a situation is as torch was released; versions 1 and 2 differ in on
 Nothing is compiled: the program stops Inductor after the look-up."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import sys
+import weakref
 
 if sys.argv[1] == "armed":
     from cachesvc_client.session.sessions import attached
@@ -112,6 +114,19 @@ class Helper:
 
 
 HELPER = Helper()
+
+
+class Hashed:
+    __hash__ = [lambda _: 1, lambda _: 2, lambda _: 3][VERSION]
+
+
+@dataclasses.dataclass
+class Described:
+    one: int = dataclasses.field(default=1, metadata={"n": NUMBERS[VERSION]})
+
+
+HASHED = Hashed()
+REFERENCE = weakref.ref([HELPER, DESCRIBED := Described(), HASHED][VERSION])
 DIRECT = functools.partial(torch.mul, other=NUMBERS[VERSION])
 NAMED = [torch.sin, torch.cos, torch.tan][VERSION]
 CASES = [[torch.sin, torch.cos, torch.tan][VERSION]]
@@ -337,6 +352,15 @@ SITUATIONS = {
     ),
     "a function in a list": (nothing, operator("list", lambda _, gradient: CASES[0](gradient))),
     "torch's under a global name": (nothing, operator("named", lambda _, gradient: NAMED(gradient))),
+    "a hash": (nothing, operator("hash", lambda _, gradient: gradient * hash(HASHED))),
+    "metadata of a field": (
+        nothing,
+        operator("field", lambda _, gradient: gradient * dataclasses.fields(DESCRIBED)[0].metadata["n"]),
+    ),
+    "a weak reference": (
+        nothing,
+        operator("weak", lambda _, gradient: gradient * (REFERENCE() is not HELPER)),
+    ),
     "a partial": (nothing, operator("partial", lambda _, gradient: DIRECT(gradient))),
 }
 WEIGHT = nn.Parameter(Quantised(torch.ones(8, 8)), requires_grad=False)

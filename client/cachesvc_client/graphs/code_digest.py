@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import enum
 import functools
 import os
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -43,7 +45,7 @@ _NOT_OF_CODE = frozenset(
         "__annotations__",
         "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__",
         "__annotate_func__",
-        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__hash__", "__type_params__",
+        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
     )
 )  # fmt: skip
 """Attributes of every class that decide nothing that the others do not."""
@@ -411,7 +413,15 @@ def _wrapped(value: Any) -> list[Any] | None:
         return [value.__wrapped__]
     if isinstance(value, functools.cached_property):
         return [value.func]
+    if isinstance(value, weakref.ref):
+        return [weakref.ref.__call__(value)]
+    if isinstance(value, dataclasses.Field):
+        return [getattr(value, name) for name in _OF_FIELDS]
     return None
+
+
+_OF_FIELDS = ("name", "default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
+"""What a field of a dataclass decides; its type is an annotation."""
 
 
 def _has_code_of_library(value: Any) -> bool:
@@ -446,6 +456,9 @@ def _attribute(value: Any, name: str) -> list[Any]:
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
         if isinstance(holder, type) and is_library(holder):
+            slot = vars(holder).get(name)
+            if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
+                return [slot.__get__(value, type(value))] if _is_set(value, slot) else []
             break
         try:  # not what a class of an application puts in the place of this
             kept = (type if isinstance(holder, type) else object).__getattribute__(holder, "__dict__")
@@ -457,6 +470,14 @@ def _attribute(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
+
+
+def _is_set(value: Any, slot: Any) -> bool:
+    try:
+        slot.__get__(value, type(value))
+    except AttributeError:
+        return False
+    return True
 
 
 def _operator_name(value: Any) -> str:

@@ -31,7 +31,6 @@ _DECIDE_NOTHING = frozenset(
         "typing.ParamSpec", "typing._SpecialForm", "_abc._abc_data", "builtins.getset_descriptor",
         "dataclasses._DataclassParams", "torch.library.Library", "torch._logging._internal.LogRegistry",
         "builtins.ellipsis", "dataclasses._MISSING_TYPE", "dataclasses._HAS_DEFAULT_FACTORY_CLASS",
-        "builtins.weakref", "weakref.ReferenceType",
     )
 )  # fmt: skip
 """Types whose objects change no result: what writes logs, what waits for threads, what only types have."""

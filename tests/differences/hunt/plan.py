@@ -8,7 +8,9 @@ hit.
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import pickle
 import random
 import re
 import warnings
@@ -53,6 +55,7 @@ def chosen(options: argparse.Namespace) -> Iterable[Case]:
             continue
         rng = random.Random(f"{options.seed} {name}")
         cases = [case for case in make(rng) if re.search(options.only, f"{case.group}: {case.name}")]
+        cases = [case for case in cases if case.saved is None or _can_be_saved(case.saved)]
         if options.limit and len(cases) > options.limit:
             cases = rng.sample(cases, options.limit)
         yield from cases[index::parts]
@@ -96,6 +99,17 @@ def _row(case: Case, direction: str, number: int, planted: bool = False) -> dict
         "judged_by_compile": case.judged_by_compile,
         "planted": planted,
     }
+
+
+def _can_be_saved(value: Any) -> bool:
+    """Return whether a sample of an operator's arguments can be read again: one of them holds a module."""
+    import torch
+
+    try:
+        torch.save(value, io.BytesIO())
+    except (AttributeError, TypeError, pickle.PicklingError):
+        return False
+    return True
 
 
 def _write_module(case: Case, folder: Path, number: int, torch: Any) -> None:

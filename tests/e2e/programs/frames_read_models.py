@@ -455,6 +455,42 @@ def change_metaclass():
     Meta.count = property(lambda _: 2)
 
 
+class Counts(type):
+    count = 1
+
+
+class Counted(metaclass=Counts):
+    pass
+
+
+@program
+def attribute_of_a_metaclass():
+    return compiled(lambda x: times(x, Counted.count))
+
+
+@change
+def change_attribute_of_a_metaclass():
+    Counts.count = 2
+
+
+BEGINS = {"second": 4}
+
+
+@program
+def inputs_in_one_memory():
+    def written(x, first, second):
+        first.add_(second)
+        return x * second.sum()
+
+    memory = torch.arange(12.0)
+    return compiled(written, memory[:4], memory[BEGINS["second"] :][:4])
+
+
+@change
+def change_inputs_in_one_memory():
+    BEGINS["second"] = 0
+
+
 TABLE = {"count": 1}
 
 

@@ -73,8 +73,12 @@ def function_digest(function: types.FunctionType, depth: int = 0) -> str:
 
 
 def class_digest(kind: type) -> str:
-    """Return the digest of a class and of its bases: names and values of their attributes, in order."""
-    return digest("\n".join(_class_text(one) for one in kind.__mro__ if one.__module__ != "builtins"))
+    """Return the digest of a class, of its bases and of its metaclass: names and values of their attributes,
+    in order."""
+    metaclass: type = type(kind)
+    of_program = (one for one in metaclass.__mro__ if one.__module__ not in sys.stdlib_module_names)
+    classes = (*(one for one in kind.__mro__ if one.__module__ != "builtins"), *of_program)
+    return digest("\n".join(map(_class_text, classes)))
 
 
 def is_of_torch(kind: type) -> bool:

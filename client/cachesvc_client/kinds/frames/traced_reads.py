@@ -148,7 +148,9 @@ class TracedReads:
         if asked is _UNKNOWN or not isinstance(kind, type):
             return  # Dynamo made no constant of the answer
         for one in asked if isinstance(asked, tuple) else (asked,):
-            if _decides_by_itself(one):
+            if _is_decided_by_program(one):
+                self.refuse(f"code of the program decides what is a {one.__qualname__}")
+            elif _decides_by_itself(one):
                 try:
                     self.instances[_place(kind), _place(one)] = issubclass(kind, one)
                 except TypeError as error:
@@ -301,6 +303,15 @@ def _decides_by_itself(kind: Any) -> bool:
     """Return whether a class, and not its bases alone, says what is an instance of it."""
     check: Any = type(kind).__instancecheck__
     return check is not type.__instancecheck__
+
+
+def _is_decided_by_program(kind: Any) -> bool:
+    """Return whether code of a program says what is an instance of a class, and may read anything for that.
+
+    Abstract classes are compared by their subclasses."""
+    checks = (getattr(type(kind), name) for name in ("__instancecheck__", "__subclasscheck__"))
+    packages = (str(getattr(check, "__module__", None) or "builtins").partition(".")[0] for check in checks)
+    return any(one not in ("torch", *sys.stdlib_module_names) for one in packages)
 
 
 def _place(kind: type) -> str:
