@@ -42,7 +42,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
-from .memory import overlaps
 
 _log = logging.getLogger("cachesvc")
 
@@ -164,6 +163,8 @@ def _of_a_job(attributes: frozenset[str]) -> dict[str, Any]:
 def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     """Return the settings that decide how AOTAutograd traces a graph."""
     import torch
+
+    from .memory import overlaps  # `attach` loads nothing that a compile alone needs
 
     dtypes = {device: str(torch.get_autocast_dtype(device)) for device in _autocast_devices()}
     autocast = getattr(details, "autocast_state", None)
