@@ -22,6 +22,7 @@ from alembic.script import ScriptDirectory
 
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable, printable
 
+from . import poolers
 from .unit import Index, message_of, own_error
 
 _log = logging.getLogger("cachesvc.index")
@@ -41,6 +42,13 @@ UPGRADE_SECONDS = 900
 LOCK_SECONDS = 10
 """Seconds that a statement waits for PostgreSQL's locks: behind a wait for a table, other statements wait
 too."""
+
+_LIMITS = {
+    "statement_timeout": "30s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+"""Limits of a PostgreSQL transaction; PostgreSQL shows the first as it is written here."""
 
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
@@ -172,15 +180,10 @@ def _postgresql(url: str) -> sa.Engine:
     except (sa.exc.ArgumentError, ValueError):
         raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
     _refuse_foreign_parameters(parsed)
-    options = (
-        f"-c statement_timeout=30s -c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s"
-    )
     engine = sa.create_engine(
-        parsed,
-        connect_args={"connect_timeout": 5, "options": options},
-        pool_size=CONNECTIONS,
-        max_overflow=0,
+        parsed, connect_args={"connect_timeout": 5}, pool_size=CONNECTIONS, max_overflow=0
     )
+    poolers.limit(engine, _LIMITS)
     sa.event.listen(engine, "checkin", _record_use)
     sa.event.listen(engine, "checkout", _check_idle(engine.dialect))
     return engine
