@@ -1,11 +1,13 @@
 """Test the node store: one download per node, resumed after a kill at any step, bounded, and private to one
 user."""
 
+import ctypes
 import functools
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -205,6 +207,40 @@ def test_a_file_size_limit_is_one_line_too(tmp_path):
 
     assert run_in_child(limited) == 0
     assert not list((tmp_path / "v1/partial").iterdir())
+
+
+def test_a_user_namespace_that_does_not_know_root_has_a_store():
+    """As in Apptainer and bubblewrap: ``/`` belongs to nobody there. A folder of a user whom the namespace
+    knows is as foreign as ever."""
+    user = os.geteuid() or 1234
+
+    def in_a_namespace():
+        libc = ctypes.CDLL(None, use_errno=True)
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            libc.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self belongs to root
+        if libc.unshare(CLONE_NEWUSER) != 0:
+            os._exit(NO_NAMESPACE)
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        assert Path("/").stat().st_uid == 65534
+        folder = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folder is root's
+        try:
+            NodeStore(folder).fetch(DIGEST, len(DATA), Source())
+            folder.chmod(0o777)
+            with pytest.raises(Untrusted, match="others may write"):
+                NodeStore(folder)
+        finally:
+            shutil.rmtree(folder)
+
+    status = os.waitstatus_to_exitcode(run_in_child(in_a_namespace))
+    if status == NO_NAMESPACE:
+        pytest.skip("this machine allows no user namespace")
+    assert status == 0
+
+
+NO_NAMESPACE, CLONE_NEWUSER, PR_SET_DUMPABLE = 77, 0x10000000, 4
 
 
 def test_a_root_that_cannot_be_made_is_an_error(tmp_path):

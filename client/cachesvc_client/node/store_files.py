@@ -266,7 +266,8 @@ def refuse_foreign_path(path: Path) -> None:
     """Raises ``Untrusted`` if another user could put another folder into the place of ``path``.
 
     This is so where ``path`` or a folder above it belongs to another user than this one and root, is a link
-    of such a user, or may be written by others and is not sticky. Passes over folders that are missing.
+    of such a user, or may be written by others and is not sticky. Passes over folders that are missing. A
+    user of whom this process's user namespace knows nothing is as good as root (Apptainer, bubblewrap).
     """
     _refuse_foreign_path(Path(os.path.abspath(path)), _MAX_LINKS)
 
@@ -279,7 +280,7 @@ def _refuse_foreign_path(path: Path, links: int) -> None:
             return
         if _is_volume(folder):
             continue
-        if status.st_uid not in (0, os.geteuid()):
+        if status.st_uid not in (0, os.geteuid()) and not _is_of_host(folder, status):
             raise Untrusted(
                 f"node store {path}: {folder} belongs to user {status.st_uid}",
                 _OTHER_USER,
@@ -295,6 +296,23 @@ def _refuse_foreign_path(path: Path, links: int) -> None:
                 f"node store {path}: others may write to {folder}, and so replace what is in it",
                 f"chmod go-w {folder}, or set CACHESVC_STORE",
             )
+
+
+def _is_of_host(folder: Path, status: os.stat_result) -> bool:
+    """Return whether a folder belongs to a user who has no number in this user namespace, and this process
+    may not rename what others put there.
+
+    Linux shows such an owner as the *overflow* user, 65534: user_namespaces(7). Where that number has a user
+    of its own, as on a host, it is this user.
+    """
+    try:
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_text())
+        known = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+        is_mapped = any(int(first) <= unknown < int(first) + int(count) for first, _, count in known)
+    except (OSError, ValueError):  # no Linux
+        return False
+    is_shut = bool(status.st_mode & stat.S_ISVTX) or not os.access(folder, os.W_OK, effective_ids=True)
+    return status.st_uid == unknown and not is_mapped and is_shut
 
 
 def _others_may_replace(status: os.stat_result) -> bool:
