@@ -245,3 +245,30 @@ def test_prime_without_torch_logs_a_line_and_is_no_error(tmp_path):
     )
     assert answer == "went on"
     assert lines and all(line.startswith("prime: torch") for line in lines)
+
+
+def test_a_spawned_worker_of_an_attached_process_says_that_it_is_not_attached(tmp_path):
+    """It compiled, and "attach earlier" would be no help. With the mode "off" the variable is named."""
+    (tmp_path / "worker.py").write_text(
+        "def reasons():\n"
+        "    import torch, cachesvc_client\n"
+        "    torch.compile(lambda x: x @ x, backend='eager')(torch.ones(2, 2))\n"
+        "    return cachesvc_client.report().reasons\n"
+    )
+    program = (
+        "import concurrent.futures, multiprocessing, worker\n"
+        "cachesvc_client.attach('team/bert')\n"
+        "context = multiprocessing.get_context('spawn')\n"
+        "with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:\n"
+        "    answer = pool.submit(worker.reasons).result()"
+    )
+    place = {"PYTHONPATH": path_with(tmp_path), "CACHESVC_REGISTRY": "http://127.0.0.1:9"}
+    (line,), _ = run_program(tmp_path, program, **place)
+    assert line == "this process is not attached: call attach() in it, or start it by cachesvc-client run"
+    (line,), _ = run_program(tmp_path, program, **place, CACHESVC_MODE="off")
+    assert line == "cachesvc is switched off in this process: CACHESVC_MODE=off"
+
+
+def path_with(folder: Path) -> str:
+    """Return the PYTHONPATH of this process with another folder."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))

@@ -84,6 +84,7 @@ def make_report(
     ends: Iterable[str],
     canary: Collection[str],
     failed: bool = False,
+    unattached: str = "",
 ) -> Report:
     """Return the `outcome.judge.Report` of a process.
 
@@ -111,11 +112,17 @@ def make_report(
     distrusted = [entry for result in results for entry in result.distrusted]
     unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
+    before = process.compiled_before
+    early = f"{before} graphs were compiled before attach: attach earlier" if before else ""
+    first = [line for line in (unattached or early,) if line]
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
     return Report(
         state=state if not distrusted else "inert",
-        reasons=tuple(_reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds)),
+        reasons=(
+            *first,
+            *_reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds),
+        ),
         observed=observed,
         revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
@@ -146,8 +153,6 @@ def _reasons(
     ``own``: how many files of the node's own results were installed. ``of_kinds``: the reasons that kinds
     have.
     """
-    if process.compiled_before:
-        yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
     yield from canary
     yield from ends
     if own and observed.clean and state in ("unused", "miss"):

@@ -237,7 +237,8 @@ class Sessions:
         ends = (line for session in self.sessions for line in session.explain_end())
         canary = self.canary.lines(moment)
         failed = any(session.error is not None for session in self.sessions)
-        return make_report(self.process, results, ends, canary, failed)
+        unattached = "" if self.sessions else _why_not_attached()
+        return make_report(self.process, results, ends, canary, failed, unattached)
 
     def _say_of_ranks(self, report: Report) -> None:
         """Have one rank of a job log the outcome of all ranks on this node."""
@@ -355,3 +356,11 @@ def open_local(config: Config) -> Session:
     with state.process.lock:
         state.sessions.append(session)
     return session
+
+
+def _why_not_attached() -> str:
+    """Return why a process without sessions restores nothing. A child that Python starts anew, by ``spawn``
+    or ``forkserver``, has none of its parent's."""
+    if os.environ.get("CACHESVC_MODE", "").strip().lower() == "off":
+        return "cachesvc is switched off in this process: CACHESVC_MODE=off"
+    return "this process is not attached: call attach() in it, or start it by cachesvc-client run"
