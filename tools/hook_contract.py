@@ -124,7 +124,7 @@ class Row:
 
     def complaints(self, release: str, form: str) -> Iterator[str]:
         """Yield why cachesvc's wrapper does not do its work on a name of this form."""
-        if _is_there(form):
+        if is_there(form):
             names = parameter_names(form)
             for parameter in READS.get(self.name, ()):
                 if parameter not in names:
@@ -266,7 +266,7 @@ def _change(before: str, now: str) -> str:
         return "moved to a base class"
     if now.startswith("imported from"):
         return "moved to another module"
-    if not _is_there(before):
+    if not is_there(before):
         return "new"
     old, new = parameter_names(before), parameter_names(now)
     if added := sorted(new - old):
@@ -276,7 +276,7 @@ def _change(before: str, now: str) -> str:
     return "another default, order or kind"
 
 
-def _is_there(form: str) -> bool:
+def is_there(form: str) -> bool:
     """Return whether a hook finds a name of this form where it looks."""
     return form != MISSING and not form.startswith("inherited from")
 

@@ -53,14 +53,18 @@ class _Connecting:
 
     def look(self, connection: Any, record: Any) -> None:
         """Note whether the limits hold: some poolers take them and do nothing."""
+        if self._refused:
+            return
         name, value = next(iter(self._limits.items()))
         with connection.cursor() as cursor:
             [now] = cursor.execute(f"SHOW {name}").fetchone()
         connection.rollback()
-        record.info[_HOLDS] = now == value and not self._refused
+        record.info[_HOLDS] = now == value
 
     def begin(self, connection: sa.Connection) -> None:
-        if connection.info.get(_HOLDS) or connection.get_isolation_level() == "AUTOCOMMIT":
+        """Set the limits, where they do not hold already and there is a transaction."""
+        driver: Any = connection.connection.driver_connection
+        if connection.info.get(_HOLDS) or driver.autocommit:
             return
         settings = (f"SET LOCAL {name} = '{value}'" for name, value in self._limits.items())
         connection.exec_driver_sql("; ".join(settings))

@@ -458,7 +458,9 @@ def _attribute(value: Any, name: str) -> list[Any]:
         if isinstance(holder, type) and is_library(holder):
             slot = vars(holder).get(name)
             if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
-                return [slot.__get__(value, type(value))] if _is_set(value, slot) else []
+                with contextlib.suppress(AttributeError):  # nothing was ever put there
+                    return [slot.__get__(value, type(value))]
+                return []
             break
         try:  # not what a class of an application puts in the place of this
             kept = (type if isinstance(holder, type) else object).__getattribute__(holder, "__dict__")
@@ -470,14 +472,6 @@ def _attribute(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
-
-
-def _is_set(value: Any, slot: Any) -> bool:
-    try:
-        slot.__get__(value, type(value))
-    except AttributeError:
-        return False
-    return True
 
 
 def _operator_name(value: Any) -> str:

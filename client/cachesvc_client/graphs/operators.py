@@ -137,10 +137,10 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
         return ""
     functions, unknown = _functions(qualified, target, registered)
     by_key = registered.by_operator.get(qualified, {})
-    traced_too = [] if definition is not None else re.findall(_SHAPES, dump)
-    if unknown or any(key not in by_key for key in traced_too):
+    shapes = [] if definition is not None else re.findall(_SHAPES, dump)
+    if unknown or any(key not in by_key for key in shapes):
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
-    followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
+    followed = FollowedCode(functions, _by_short_name(registered))
     tags = sorted(map(str, target.tags))
     if followed.unknown:
         raise LookupError(f"operator {name} reads what has no description: {followed.unknown}")

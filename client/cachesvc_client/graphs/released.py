@@ -67,16 +67,11 @@ class _Namespace:
         self.names = _names_of(holder)
         self.judge()
 
-    @property
-    def is_of_operators(self) -> bool:
-        """Return whether the names are those of operators, or of one operator's overloads."""
-        return type(self.holder).__module__ == stock.OPERATORS
-
     def judge(self) -> None:
         """Judge all values."""
         self.keys, self.values = list(self.names), list(self.names.values())
         self.changed = {}
-        if self.is_of_operators:
+        if _is_of_operators(self.holder):
             self.changed = dict(stock.operator_changes(self.holder))
             return
         if signatures.is_known_namespace(self.names):
@@ -181,7 +176,7 @@ class Released:
     def signatures(self) -> set[bytes]:
         """Return the signatures of the namespaces that are as released."""
         with self._lock:
-            members = (one for one in self._namespaces.values() if not one.is_of_operators)
+            members = (one for one in self._namespaces.values() if not _is_of_operators(one.holder))
             clean = (one for one in members if not one.changed)
             return {signatures.signature(one.names) for one in clean}
 
@@ -231,8 +226,13 @@ class Released:
         self._parts += [_Part(new[start : start + _MEMBERS]) for start in range(0, len(new), _MEMBERS)]
 
 
+def _is_of_operators(holder: Any) -> bool:
+    """Return whether a holder's names are those of operators, or of one operator's overloads."""
+    return type(holder).__module__ == stock.OPERATORS
+
+
 def _place(holder: Any) -> str:
-    if type(holder).__module__ == stock.OPERATORS:
+    if _is_of_operators(holder):
         return f"torch.ops.{stock.operator_name(holder)}"
     return f"{holder.__module__}.{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
 

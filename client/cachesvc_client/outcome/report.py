@@ -114,15 +114,12 @@ def make_report(
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
     before = process.compiled_before
     early = f"{before} graphs were compiled before attach: attach earlier" if before else ""
-    first = [line for line in (unattached or early,) if line]
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
+    reasons = _reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds)
     return Report(
         state=state if not distrusted else "inert",
-        reasons=(
-            *first,
-            *_reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds),
-        ),
+        reasons=tuple(filter(None, (unattached or early, *reasons))),
         observed=observed,
         revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),

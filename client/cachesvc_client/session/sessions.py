@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..environment import releases
-from ..environment.variables import is_switched_on, obsolete_line
+from ..environment.variables import is_mode_off, is_switched_on, obsolete_line
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
@@ -361,6 +361,6 @@ def open_local(config: Config) -> Session:
 def _why_not_attached() -> str:
     """Return why a process without sessions restores nothing. A child that Python starts anew, by ``spawn``
     or ``forkserver``, has none of its parent's."""
-    if os.environ.get("CACHESVC_MODE", "").strip().lower() == "off":
+    if is_mode_off():
         return "cachesvc is switched off in this process: CACHESVC_MODE=off"
     return "this process is not attached: call attach() in it, or start it by cachesvc-client run"
