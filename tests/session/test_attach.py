@@ -262,7 +262,7 @@ def test_a_spawned_worker_of_an_attached_process_says_that_it_is_not_attached(tm
         "with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:\n"
         "    answer = pool.submit(worker.reasons).result()"
     )
-    place = {"PYTHONPATH": path_with(tmp_path), "CACHESVC_REGISTRY": "http://127.0.0.1:9"}
+    place = {"PYTHONPATH": path_with(tmp_path), "CACHESVC_URL": "http://127.0.0.1:9"}
     (line,), _ = run_program(tmp_path, program, **place)
     assert line == "this process is not attached: call attach() in it, or start it by cachesvc-client run"
     (line,), _ = run_program(tmp_path, program, **place, CACHESVC_MODE="off")
