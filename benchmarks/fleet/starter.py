@@ -129,7 +129,7 @@ class Starter:
         self._deadline.seconds = plan.deadline
         self._context = RestoreContext(
             store=NodeStore(folder / "store"),
-            trusted=self._config.trusted_keys,
+            acceptance=self._config.acceptance(),
             fingerprint=plan.fingerprint,
             rules=RULES,
             roots=dict,

@@ -82,9 +82,11 @@ def with_registry(
         raise Forbidden(
             f"the token may only {token.role}", "publishing needs a write token; --check does not"
         )
+    from cachesvc_client.commands.acceptance import check_publisher
+
     registry = _registry_access(context, config, remote, key)
     if key is not None:
-        registry.acceptance.check_publisher(key.public, context.name, lane)
+        check_publisher(registry.acceptance.policy, key.public, context.name, lane)
         _warn_of_builder(config, token.builder)
     # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
     origin = replace(context.origin, identity=token.builder) if context.origin else None
@@ -103,10 +105,10 @@ def _registry_access(
     """Return the registry, with what decides which of its revisions a service would accept."""
     from cachesvc.warm.context import RegistryAccess
     from cachesvc_client.bundle.seal import TrustedKey
-    from cachesvc_client.commands.acceptance import Acceptance, registry_policy
+    from cachesvc_client.commands.acceptance import registry_policy
 
     own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
-    acceptance = Acceptance.of(config, registry_policy(config, remote)).trusting(*own)
+    acceptance = config.acceptance(registry_policy(config, remote)).trusting(*own)
     return RegistryAccess(remote, acceptance, config.trust_root)
 
 

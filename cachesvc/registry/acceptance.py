@@ -7,8 +7,9 @@ import math
 
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
-from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement, Verified, check_envelope
+from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement
 from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
@@ -57,19 +58,16 @@ def _usable_key(text: str, namespace: Namespace) -> PublicKey | None:
 
 def verify(
     registry: Registry, place: Upload | BundleRequest, envelope: bytes, trusted: list[PublicKey]
-) -> Verified:
+) -> Accepted:
     """Checks that a key of ``trusted`` has signed the envelope for ``place``: namespace, name and lane.
 
     Raises ``Untrusted``, ``Corrupt``, ``InvalidRequest``.
     """
     expected = ExpectedStatement(place.namespace, place.name, None, place.lane)
+    hint = f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}"
     try:
-        verified = check_envelope(
-            envelope,
-            trusted=trusted,
-            expected=expected,
-            now=registry.clock(),
-            trust_hint=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
+        verified = Acceptance(trusted, trust_hint=hint).accept_signed(
+            envelope, expected, now=registry.clock()
         )
     except Untrusted:
         _refuse_revoked(registry, place.namespace, envelope)
@@ -96,7 +94,7 @@ def _refuse_revoked(registry: Registry, namespace: Namespace, envelope: bytes) -
         revoked = {row.key: row for row in unit.revoked.all(namespace)}
     keys = [key for text in revoked if (key := _usable_key(text, namespace)) is not None]
     try:
-        signer = check_envelope(envelope, trusted=keys, expected=None, now=registry.clock()).signer
+        signer = Acceptance(keys).accept_signed(envelope, None, now=registry.clock()).signer
     except CacheSvcError:
         return
     raise Untrusted(

@@ -13,8 +13,8 @@ from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
 from cachesvc.index.namespaces import Totals
 from cachesvc.index.unit import Unit
-from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import (
     EntryPage,
@@ -97,7 +97,7 @@ def get_envelope(registry: Registry, by: Token, revision: Digest) -> bytes:
     return envelope
 
 
-def read_revision(registry: Registry, by: Token, revision: Digest) -> Verified:
+def read_revision(registry: Registry, by: Token, revision: Digest) -> Accepted:
     """Returns what a revision says of itself. Verifies it again: the index is not trusted. Raises
     ``NotFound``, also for what the token may not see, ``Untrusted``, ``Corrupt``."""
     with registry.index.read() as unit:
@@ -257,14 +257,14 @@ def readable_revision(unit: Unit, by: Token, revision: Digest) -> RevisionRecord
     return row
 
 
-def verify_revision(revision: Digest, signer: str, envelope: bytes) -> Verified:
+def verify_revision(revision: Digest, signer: str, envelope: bytes) -> Accepted:
     """Checks the envelope that the index has of a revision, as at its commit; it may have expired since.
     Raises ``Untrusted``, ``Corrupt``."""
     try:
         trusted = [PublicKey(signer)]
     except ValueError as error:
         raise Corrupt(f"revision {revision}: the index names no signer: {error}") from None
-    verified = check_envelope(envelope, trusted=trusted, expected=None, now=0)
+    verified = Acceptance(trusted).accept_signed(envelope, None, now=0)
     if verified.revision != revision:
         raise Corrupt(f"revision {revision}: the index holds the envelope of {verified.revision}")
     return verified

@@ -18,7 +18,7 @@ from cachesvc.index.entries import Published
 from cachesvc.index.mirrors import ABSENT, MirroredHead
 from cachesvc.index.unit import Unit
 from cachesvc.upstream.upstream import is_silence
-from cachesvc_client.bundle.check import Verified, check_envelope
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.wire.admin import MAX_WHY
 from cachesvc_client.wire.digest import Digest
@@ -190,7 +190,7 @@ class _Merge:
             envelopes = list(
                 pool.map(_outcome(self._mirror.upstream.envelope), [row.revision for row in rows])
             )
-        verified: list[tuple[HeadRow, Verified]] = []
+        verified: list[tuple[HeadRow, Accepted]] = []
         refused = 0
         for row, envelope in zip(rows, envelopes, strict=True):
             try:
@@ -207,12 +207,11 @@ class _Merge:
             forget_answers(self._registry, namespace)
         return refused
 
-    def _verify(self, row: HeadRow, envelope: bytes) -> Verified:
+    def _verify(self, row: HeadRow, envelope: bytes) -> Accepted:
         """Checks an envelope as a client with the mirror's root does, and that it is the one which the
         listing names. Raises ``Untrusted``, ``Corrupt``, ``InvalidRequest``, ``TooLarge``."""
-        verified = check_envelope(
-            envelope, trusted=(), expected=None, now=self._registry.clock(), policy=self._policy
-        )
+        acceptance = Acceptance((), self._policy)
+        verified = acceptance.accept_signed(envelope, None, now=self._registry.clock())
         manifest = verified.manifest
         if (verified.revision, manifest.entry) != (row.revision, row.entry):
             raise Corrupt(f"the upstream sent revision {verified.revision} of entry {manifest.entry} for it")
@@ -223,7 +222,7 @@ class _Merge:
         check_bounds(manifest)
         return verified
 
-    def _store(self, unit: Unit, row: HeadRow, verified: Verified) -> None:
+    def _store(self, unit: Unit, row: HeadRow, verified: Accepted) -> None:
         """Makes a verified revision the head of its entry, without its pack."""
         registry, manifest = self._registry, verified.manifest
         head = unit.entries.lock(manifest, registry.now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cachesvc.domain.access import Action, Role, Token, demand
 from cachesvc.domain.builders import demand_identity
 from cachesvc.index.unit import Unit
-from cachesvc_client.bundle.check import Verified
+from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import ProvenanceRecord, RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
@@ -26,7 +26,7 @@ IMPORT = "import"
 """Deed of an operator who publishes what another registry has checked."""
 
 
-def demand_vouched(unit: Unit, token: Token, verified: Verified, deed: str | None) -> None:
+def demand_vouched(unit: Unit, token: Token, verified: Accepted, deed: str | None) -> None:
     """Raise ``Untrusted`` if the provenance names a builder that the token is not of.
 
     Without provenance nothing is claimed, and nothing is checked.
@@ -45,7 +45,7 @@ def demand_vouched(unit: Unit, token: Token, verified: Verified, deed: str | Non
             raise
 
 
-def demand_required(unit: Unit, verified: Verified) -> None:
+def demand_required(unit: Unit, verified: Accepted) -> None:
     """Raise ``Untrusted`` if a revision of the trunk was not built as its namespace requires."""
     statement = verified.manifest.statement
     text = unit.namespaces.require(statement.namespace)
@@ -90,7 +90,7 @@ def show_provenance(registry: Registry, by: Token, revision: Digest) -> Provenan
     return ProvenanceRecord(revision, manifest.attestation, accepted, manifest.proof)
 
 
-def _repeats_checked(unit: Unit, verified: Verified) -> bool:
+def _repeats_checked(unit: Unit, verified: Accepted) -> bool:
     """Return whether the revision repeats the bytes and the provenance of one whose builder was checked here.
 
     Only the tag may be another: with the provenance of one name nobody publishes another.

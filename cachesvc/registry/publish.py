@@ -15,8 +15,8 @@ from cachesvc.domain.revisions import advances
 from cachesvc.index.entries import Published
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
-from cachesvc_client.bundle.check import Verified
 from cachesvc_client.bundle.file import split_bundle
+from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     Corrupt,
@@ -179,7 +179,7 @@ def _commit(
     registry: Registry,
     token: Token,
     upload: Upload,
-    verified: Verified,
+    verified: Accepted,
     request: CommitRequest | BundleRequest,
     received: tuple[Digest, int] | None = None,
 ) -> CommitAnswer:
@@ -218,7 +218,7 @@ def _record(
     unit: Unit,
     token: Token,
     upload: Upload,
-    verified: Verified,
+    verified: Accepted,
     received: tuple[Digest, int] | None = None,
 ) -> Published:
     manifest = verified.manifest
@@ -255,7 +255,7 @@ def _note_in_audit(
     registry: Registry,
     unit: Unit,
     token: Token,
-    verified: Verified,
+    verified: Accepted,
     request: CommitRequest | BundleRequest,
 ) -> None:
     manifest = verified.manifest

@@ -6,9 +6,9 @@ from typing import Any
 
 from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
-from cachesvc_client.bundle.check import Verified
 from cachesvc_client.commands.provenance import proof_facts, provenance_facts
 from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, Untrusted
@@ -66,7 +66,7 @@ def entry_context(
     }
 
 
-def _verify(viewer: Viewer, revision: Digest) -> tuple[Verified | None, str]:
+def _verify(viewer: Viewer, revision: Digest) -> tuple[Accepted | None, str]:
     """Returns the revision as its signature says, or why it is not believed."""
     try:
         return inventory.read_revision(viewer.registry, viewer.token, revision), ""
@@ -96,7 +96,7 @@ def _measured(measured: dict[str, float]) -> list[tuple[str, float]]:
     return known + [(name, seconds) for name, seconds in sorted(measured.items()) if name not in MEASURED]
 
 
-def _provenance(verified: Verified, row: RevisionRecord) -> list[tuple[str, str]]:
+def _provenance(verified: Accepted, row: RevisionRecord) -> list[tuple[str, str]]:
     """Returns (what, value) of the build: first what can be verified, then what the builder wrote."""
     provenance, manifest = verified.provenance, verified.manifest
     facts = [*provenance_facts(provenance), *proof_facts(manifest.proof)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc_client.bundle.seal import Signer, SigningKey
-from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Workload
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, fields
 
-from cachesvc_client.bundle.check import ExpectedStatement, Verified
+from cachesvc_client.bundle.check import ExpectedStatement
+from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.compare import INERT, WITHDRAWN
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
@@ -59,7 +60,7 @@ def _judge(
     refused = ""
     for revision in answer.revisions:
         try:
-            verified = registry.acceptance.check_signed(revision.envelope_bytes, expected)
+            verified = registry.acceptance.accept_signed(revision.envelope_bytes, expected)
         except Corrupt:
             raise
         except Untrusted as error:
@@ -80,7 +81,7 @@ def _judge(
     return Lookup(None, refused or f"{name} does not have this target")
 
 
-def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Verified) -> Lookup:
+def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Accepted) -> Lookup:
     """Return the head of this very target and workload; or why it must be built again."""
     name = target.warm.name
     try:

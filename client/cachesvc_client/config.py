@@ -37,7 +37,9 @@ from .wire.requirement import Requirement
 from .wire.sizes import parse_size
 
 if TYPE_CHECKING:
+    from .bundle.check import Policy
     from .http.registry import Probe
+    from .trust.accept import Acceptance
     from .trust_root.pin import Pin
 
 T = TypeVar("T")
@@ -119,6 +121,12 @@ class Config:
     max_age: float | None = None
     require: Requirement | None = None
     allow_links: tuple[Network, ...] = ()
+
+    def acceptance(self, policy: Policy | None = None) -> Acceptance:
+        """Return which revisions count. ``policy``: decides by the pinned root, if there is one."""
+        from .trust.accept import Acceptance
+
+        return Acceptance(self.trusted_keys, policy, self.max_age, self.require)
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:

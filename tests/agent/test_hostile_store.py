@@ -53,7 +53,7 @@ class Service:
         address = config.url or ""
         context = RestoreContext(
             store=self.store,
-            trusted=config.trusted_keys,
+            acceptance=config.acceptance(),
             fingerprint=detect(dict(os.environ)),
             rules=RULES,
             roots=lambda: {"inductor": self.cache},

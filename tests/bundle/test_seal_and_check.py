@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import KEY, make_pack, sign_value, statement
 
-from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack, check_sequence
+from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, pae
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Untrusted
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
@@ -296,11 +297,18 @@ def test_the_number_of_files_with_one_content_is_limited(full):
 
 
 def test_an_older_sequence_is_refused():
-    verified = check(KEY.sign(manifest(sequence=50)))
-    check_sequence(verified, None)
-    check_sequence(verified, 50)
+    class Record:
+        def __init__(self, highest: int | None) -> None:
+            self.highest = highest
+
+        def highest_sequence(self, _entry: object) -> int | None:
+            return self.highest
+
+    envelope = KEY.sign(manifest(sequence=50))
+    for highest in (None, 50):
+        Acceptance([KEY.public]).accept(envelope, None, Record(highest))
     with pytest.raises(Untrusted, match="older than 51"):
-        check_sequence(verified, 51)
+        Acceptance([KEY.public]).accept(envelope, None, Record(51))
 
 
 def test_a_pack_must_have_size_and_digest(tmp_path):

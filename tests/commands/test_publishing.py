@@ -15,6 +15,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.protocol import BundleRequest
 
@@ -94,11 +95,11 @@ NOW = time.time_ns() // 1_000_000
 def test_a_bundle_is_published_as_signed_and_a_second_time_without_a_byte(remote, bundle, registry, route):
     path = bundle(f"publishing/signed-{route}")
     client = remote()
-    verified, answer = publish_signed(client, path, [registry.trust])
+    verified, answer = publish_signed(client, path, Acceptance([registry.trust]))
     assert answer.created and answer.revision == verified.revision
     assert client.calls == expected_calls(route)
     for again in (
-        publish_signed(client, path, [registry.trust])[1],
+        publish_signed(client, path, Acceptance([registry.trust]))[1],
         publish_bundle(client, path, registry.key),
     ):
         assert not again.created and again.revision == verified.revision
@@ -107,12 +108,14 @@ def test_a_bundle_is_published_as_signed_and_a_second_time_without_a_byte(remote
 
 def test_only_a_holder_of_the_key_publishes_over_a_newer_head(remote, bundle, registry, route):
     publish_signed(
-        remote(), bundle(f"publishing/newer-{route}", content=b"new", sequence=NOW), [registry.trust]
+        remote(),
+        bundle(f"publishing/newer-{route}", content=b"new", sequence=NOW),
+        Acceptance([registry.trust]),
     )
     older = bundle(f"publishing/newer-{route}", content=b"old", sequence=NOW - 1000)
     client = remote()
     with pytest.raises(HeadConflict):
-        publish_signed(client, older, [registry.trust])
+        publish_signed(client, older, Acceptance([registry.trust]))
     assert client.calls == expected_calls(route, released=True), "the lease is released"
     client = remote()
     answer = publish_bundle(client, older, registry.key)
@@ -127,7 +130,7 @@ def test_a_publication_over_a_faster_publisher_needs_no_second_upload(remote, bu
 
     def first():
         if theirs:
-            publish_signed(remote(), theirs.pop(), [registry.trust])
+            publish_signed(remote(), theirs.pop(), Acceptance([registry.trust]))
 
     client = remote(before_commit=first)
     answer = publish_bundle(client, mine, registry.key)
@@ -179,7 +182,9 @@ def test_a_publisher_that_is_always_late_gives_up(remote, bundle, registry, rout
         newer = time.time_ns() // 1_000_000 + next(sequences)
         content = str(newer).encode()
         publish_signed(
-            remote(), bundle(f"publishing/late-{route}", content=content, sequence=newer), [registry.trust]
+            remote(),
+            bundle(f"publishing/late-{route}", content=content, sequence=newer),
+            Acceptance([registry.trust]),
         )
 
     client = remote(before_commit=first)
@@ -209,7 +214,7 @@ def test_a_damaged_or_untrusted_bundle_is_not_sent(remote, bundle, registry):
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     for attempt in (
-        lambda: publish_signed(client, path, [registry.trust]),
+        lambda: publish_signed(client, path, Acceptance([registry.trust])),
         lambda: publish_bundle(client, path, registry.key),
     ):
         with pytest.raises(Corrupt):

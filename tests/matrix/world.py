@@ -32,6 +32,7 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
 from cachesvc_client.wire.names import Name, Target
@@ -156,7 +157,7 @@ class World:
             roots = {kind: Path(folder, kind) for kind in kinds.RULES}
             means = RestoreContext(
                 NodeStore(Path(folder, "store")),
-                [PublicKey(self.registry.trust)],
+                Acceptance([PublicKey(self.registry.trust)]),
                 fingerprint,
                 kinds.RULES,
                 lambda: roots,

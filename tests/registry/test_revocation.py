@@ -24,6 +24,7 @@ from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
@@ -284,7 +285,12 @@ def node(reg: Inside, leaked: SigningKey, tmp_path: Path) -> Callable[[str, str]
 
     def begin(node_name: str, url: str) -> list[str]:
         context = RestoreContext(
-            NodeStore(tmp_path / node_name), [leaked.public], FINGERPRINT, RULES, dict, lambda: False
+            NodeStore(tmp_path / node_name),
+            Acceptance([leaked.public]),
+            FINGERPRINT,
+            RULES,
+            dict,
+            lambda: False,
         )
         with Remote(url, token.secret) as remote, contextlib.suppress(Incompatible):
             accept_revisions(NameRequest(Name.parse("team/bert")), remote, context, RestoreResult())

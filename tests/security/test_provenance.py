@@ -21,9 +21,10 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.builders import identity_of
 from cachesvc.warm.provenance import BuildOrigin
-from cachesvc_client.bundle.check import check_envelope, check_requirement
+from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, Untrusted
@@ -338,8 +339,7 @@ def test_a_clients_requirement_refuses_what_a_trusted_key_signed_elsewhere(world
     requirement = Requirement.parse(f"builder={world.issuer.url}/org/app/*, ref=refs/heads/main")
 
     def check(made: Publication) -> None:
-        verified = check_envelope(made.envelope, trusted=[world.key.public], expected=None, now=time.time())
-        check_requirement(verified, requirement)
+        Acceptance([world.key.public], require=requirement).accept(made.envelope, None)
 
     check(built(world, origin(builder)))
     pull = replace(builder, source=builder.source.replace("heads/main", "pull/7"))

@@ -18,10 +18,10 @@ from cachesvc.warm.plan import plan
 from cachesvc.warm.proven_environment import ProvenEnvironment
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.config import Config
 from cachesvc_client.environment.support import Support
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.errors import Untrusted
 from cachesvc_client.wire.names import Name

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_pack
+from cachesvc_client.bundle.check import ExpectedStatement, check_pack
 from cachesvc_client.bundle.file import write_bundle
-from cachesvc_client.commands.acceptance import Acceptance, registry_policy
+from cachesvc_client.commands.acceptance import registry_policy
+from cachesvc_client.trust.accept import Acceptance, Accepted, SequenceRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
@@ -32,19 +33,24 @@ def acceptance_of(config: Config, remote: Remote) -> Acceptance:
 
 
 def download_envelope(
-    remote: Remote, revision: Digest, acceptance: Acceptance, expected: ExpectedStatement | None = None
-) -> Verified:
+    remote: Remote,
+    revision: Digest,
+    acceptance: Acceptance,
+    expected: ExpectedStatement | None = None,
+    record: SequenceRecord | None = None,
+) -> Accepted:
     """Downloads the envelope of ``revision``; its digest is that of the received bytes, and a signer that
-    ``acceptance`` accepts has signed it for ``expected``. Raises ``Untrusted``, ``Corrupt``."""
+    ``acceptance`` accepts has signed it for ``expected``; it is not older than what ``record`` has.
+    Raises ``Untrusted``, ``Corrupt``."""
     raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
-    verified = acceptance.check_signed(raw, expected)
+    verified = acceptance.accept_signed(raw, expected, record)
     if verified.revision != revision:
         raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
     return verified
 
 
 @contextmanager
-def download_bundle(remote: Remote, verified: Verified) -> Iterator[Path]:
+def download_bundle(remote: Remote, verified: Accepted) -> Iterator[Path]:
     """Downloads the revision into a temporary folder, checks it, and yields the path of its bundle."""
     pack = verified.manifest.pack
     with tempfile.TemporaryDirectory(prefix="cachesvc-admin-") as folder:

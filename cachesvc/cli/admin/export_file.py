@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cachesvc_client.bundle.check import Verified, check_pack
+from cachesvc_client.bundle.check import check_pack
 from cachesvc_client.bundle.file import open_bundle, read_head
-from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, NotFound, StorageFull
@@ -71,7 +71,7 @@ def write_export(path: Path, namespace: Namespace) -> Iterator[ExportWriter]:
         temporary.unlink(missing_ok=True)
 
 
-def read_export(file: Path, acceptance: Acceptance) -> Iterator[tuple[Path, Verified]]:
+def read_export(file: Path, acceptance: Acceptance) -> Iterator[tuple[Path, Accepted]]:
     """Yields each bundle of an export as a temporary file, after the checks of signature, statement and pack.
 
     A bundle is written to the disk after its signature was checked, and only as many bytes as were signed.
@@ -103,13 +103,13 @@ def read_export(file: Path, acceptance: Acceptance) -> Iterator[tuple[Path, Veri
 
 def _check_head(
     archive: tarfile.TarFile, member: tarfile.TarInfo, acceptance: Acceptance, namespace: object, file: Path
-) -> Verified:
+) -> Accepted:
     """Checks a bundle's envelope in the archive, and that the member is as large as the signed manifest says:
     nothing is written for what nobody trusted has signed."""
     what = f"{file}: {member.name}"
     with _member_bytes(archive, member) as source:
         envelope, offset = read_head(source, what)
-    verified = acceptance.check_signed(envelope, None)
+    verified = acceptance.accept_signed(envelope, None)
     if verified.manifest.statement.namespace != namespace:
         raise Corrupt(f"{verified.manifest.statement.full_name} in an export of {str(namespace)[:80]!r}")
     signed = offset + verified.manifest.pack.size

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequence
+from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.commands.acceptance import Acceptance
+from cachesvc_client.commands.acceptance import check_publisher
 from cachesvc_client.commands.listing import Columns, digest_text, moment
 from cachesvc_client.commands.registry_calls import all_pages, complete_digest
 from cachesvc_client.commands.tables import bytes_text
@@ -25,6 +25,7 @@ from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
@@ -166,14 +167,13 @@ class _Operator:
 
 def _checked_heads(
     remote: Remote, operator: _Operator, entries: Iterable[EntryRecord], expected: ExpectedStatement
-) -> Iterator[Verified]:
+) -> Iterator[Accepted]:
     """Yields the heads of ``entries``, each checked: signed for ``expected``, not older than what this
     machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
     checked: set[Digest] = set()
     for row in entries:
-        verified = download_envelope(remote, row.revision, operator.acceptance, expected)
+        verified = download_envelope(remote, row.revision, operator.acceptance, expected, operator.store)
         entry = verified.manifest.entry
-        check_sequence(verified, operator.store.highest_sequence(entry))
         if entry in checked:
             raise Corrupt(
                 f"the registry lists entry {digest_text(entry)} twice: only one of its revisions is the head"
@@ -182,14 +182,14 @@ def _checked_heads(
         yield verified
 
 
-def _republish(remote: Remote, operator: _Operator, verified: Verified, tag: Tag, apply: bool) -> Republished:
+def _republish(remote: Remote, operator: _Operator, verified: Accepted, tag: Tag, apply: bool) -> Republished:
     """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
     what it would publish."""
     _refuse_revoked(remote, verified.revision)
     before = verified.manifest.statement
     manifest = _under_tag(verified, tag, operator)
     published = manifest.statement
-    operator.acceptance.check_publisher(operator.key.public, published.full_name, published.lane)
+    check_publisher(operator.acceptance.policy, operator.key.public, published.full_name, published.lane)
     head = _head(remote, manifest.entry)
     if head is not None:
         next_sequence(head.sequence)  # refuses one of the far future in the plan already
@@ -226,7 +226,7 @@ def _refuse_revoked(remote: Remote, revision: Digest) -> None:
         )
 
 
-def _under_tag(verified: Verified, tag: Tag, operator: _Operator) -> Manifest:
+def _under_tag(verified: Accepted, tag: Tag, operator: _Operator) -> Manifest:
     """Returns the manifest under ``tag``, with a later sequence than any that this machine has seen, and with
     the expiry that the operator wants."""
     manifest, before = verified.manifest, verified.manifest.statement

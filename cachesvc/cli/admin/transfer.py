@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc.domain.offers import OfferFacts, withheld
-from cachesvc_client.bundle.check import Policy, Verified
+from cachesvc_client.bundle.check import Policy
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
-from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.commands.listing import Columns, digest_text, name_text
 from cachesvc_client.commands.registry_calls import all_pages
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
+from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
@@ -84,7 +84,7 @@ class _Offer:
             require = next((row.require for row in rows if row.namespace == namespace), None)
         return cls(signers, require, policy)
 
-    def refusal(self, row: RevisionRecord, verified: Verified) -> str:
+    def refusal(self, row: RevisionRecord, verified: Accepted) -> str:
         """Return why services do not get a revision, or would refuse it; nothing if they accept it."""
         facts = OfferFacts(
             revision=row.revision,
@@ -101,7 +101,7 @@ class _Offer:
         if difference is not None:
             return difference.mine
         try:
-            Acceptance([verified.signer], self.policy).check_signed(verified.envelope, None)
+            Acceptance([verified.signer], self.policy).accept_signed(verified.envelope, None)
         except Untrusted as error:
             return error.message
         return ""
@@ -177,13 +177,13 @@ def import_(
     show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 
-def _row(verified: Verified, state: str) -> Transferred:
+def _row(verified: Accepted, state: str) -> Transferred:
     statement, pack = verified.manifest.statement, verified.manifest.pack
     name, target = str(statement.full_name), str(statement.target)
     return Transferred(name, target, verified.revision, pack.size, verified.signer, state)
 
 
-def _compare(remote: Remote, verified: Verified) -> Transferred:
+def _compare(remote: Remote, verified: Accepted) -> Transferred:
     """Says what an import does with a revision, by the head that the registry has."""
     statement = verified.manifest.statement
     try:
@@ -197,11 +197,11 @@ def _compare(remote: Remote, verified: Verified) -> Transferred:
     return _row(verified, "newer" if head.sequence < statement.sequence else "kept")
 
 
-def _publish(remote: Remote, path: Path, verified: Verified, accepted: Acceptance) -> Transferred:
+def _publish(remote: Remote, path: Path, verified: Accepted, accepted: Acceptance) -> Transferred:
     row = _compare(remote, verified)
     if row.state in ("new", "newer"):
         try:
-            publish_signed(remote, path, accepted.trusted, "import", accepted.policy)
+            publish_signed(remote, path, accepted, "import")
         except HeadConflict:  # somebody published meanwhile
             return replace(row, state="kept")
     return row

@@ -8,16 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..bundle.check import (
-    ExpectedStatement,
-    Verified,
-    check_age,
-    check_envelope,
-    check_requirement,
-    check_sequence,
-)
+from ..bundle.check import ExpectedStatement
 from ..http.registry import Remote, parse_resolved
 from ..node.shared_store import SharedStoreWriter
+from ..trust.accept import Accepted
 from ..trust_root.local import LocalMetadata
 from ..trust_root.registry_metadata import read_pinned, refresh_policy
 from ..wire.codec import canonical
@@ -241,17 +235,10 @@ class Keeper:
         known = self._checks.get((resolved.revision, marker))
         if known is not None and self._store.has_envelope(resolved.revision):
             return known
-        verified = check_envelope(
-            resolved.envelope_bytes,
-            trusted=self._config.trusted_keys,
-            expected=ExpectedStatement(name.namespace, name.name, (name.tag,)),
-            now=time.time(),
-            policy=policy,
-        )
+        expected = ExpectedStatement(name.namespace, name.name, (name.tag,))
+        acceptance = self._config.acceptance(policy)
+        verified = acceptance.accept(resolved.envelope_bytes, expected, self._store)
         manifest = verified.manifest
-        check_sequence(verified, self._store.highest_sequence(manifest.entry))
-        check_age(verified, self._config.max_age, time.time())
-        check_requirement(verified, self._config.require)
         self._store.put_envelope(verified.revision, verified.envelope)
         self._store.record_sequence(manifest.entry, manifest.statement.sequence)
         fingerprint = self._fingerprints.setdefault(
@@ -413,7 +400,7 @@ class Keeper:
         self._measures.set(packs=len(packs), held_bytes=size, bound_bytes=self._store.max_bytes)
 
 
-def _listed(verified: Verified) -> ListedRevision:
+def _listed(verified: Accepted) -> ListedRevision:
     """Returns the row of a list; its fingerprint gets its place when the list is written."""
     manifest = verified.manifest
     return ListedRevision(

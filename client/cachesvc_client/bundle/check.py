@@ -14,12 +14,10 @@ from typing import Any, BinaryIO, Protocol
 
 from ..wire import codec
 from ..wire.digest import Digest
-from ..wire.durations import duration_text
 from ..wire.errors import Corrupt, Untrusted
 from ..wire.names import Lane, Namespace, ShortName, Tag
 from ..wire.provenance import Provenance, read_statement
 from ..wire.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
-from ..wire.requirement import Requirement
 from .layout import Layout
 from .seal import PublicKey, TrustedKey, pae, strict_base64
 
@@ -47,9 +45,9 @@ class ExpectedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Holds a manifest that passed; only :func:`check_envelope` makes one. ``revision``: digest of the
-    payload as received. ``envelope``: its exact bytes, to be passed on unchanged. ``provenance``: who built
-    the pack from what; ``None`` if the manifest does not say it in a form that is read here."""
+    """Holds a manifest whose signature and statement hold. ``revision``: digest of the payload as received.
+    ``envelope``: its exact bytes, to be passed on unchanged. ``provenance``: who built the pack from what;
+    ``None`` if the manifest does not say it in a form that is read here."""
 
     manifest: Manifest
     revision: Digest
@@ -113,43 +111,6 @@ def check_envelope(
     _check_statement(manifest.statement, signer, expected, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
     return Verified(manifest, Digest.of(payload), envelope, signer, _read_provenance(manifest))
-
-
-def check_sequence(verified: Verified, highest: int | None) -> None:
-    """Raises ``Untrusted`` if this node accepted a higher sequence of the entry before: then somebody replays
-    an old revision."""
-    statement = verified.manifest.statement
-    if highest is not None and statement.sequence < highest:
-        raise Untrusted(
-            f"{statement.full_name}: sequence {statement.sequence} is older than {highest}, seen before",
-            "a rolled-back registry? remove the entry from the node store's seen/ to accept it",
-        )
-
-
-def check_age(verified: Verified, max_age: float | None, now: float) -> None:
-    """Raises ``Untrusted`` if the revision was signed more than ``max_age`` seconds before ``now``, which is
-    in seconds of UTC: a registry may withhold what was published since. ``None`` accepts any age."""
-    statement = verified.manifest.statement
-    age = now - statement.sequence / 1000
-    if max_age is not None and age > max_age + CLOCK_SKEW_SECONDS:
-        raise Untrusted(
-            f"{statement.full_name}: signed {duration_text(age)} ago, more than the {duration_text(max_age)} "
-            "of CACHESVC_MAX_AGE",
-            "publish again with cachesvc warm --force",
-        )
-
-
-def check_requirement(verified: Verified, requirement: Requirement | None) -> None:
-    """Raises ``Untrusted`` if the revision was not built as this user requires. ``None`` accepts every
-    build."""
-    if requirement is None:
-        return
-    difference = requirement.difference_of(verified.provenance)
-    if difference is not None:
-        raise Untrusted(
-            f"{verified.manifest.statement.full_name}: {difference}; CACHESVC_REQUIRE asks for {requirement}",
-            "warm it in that CI job with --oidc",
-        )
 
 
 def check_pack(pack: Path | BinaryIO, manifest: Manifest, offset: int = 0) -> None:

@@ -62,7 +62,7 @@ def bundle_head(envelope: bytes) -> bytes:
 
 def open_bundle(path: Path) -> tuple[bytes, int]:
     """Returns the envelope, and the position at which the pack begins. The envelope is unchecked: the caller
-    passes it to ``check_envelope``.
+    passes it to ``trust.accept``.
 
     Reads no more than an envelope's bound. Raises ``NotFound`` or ``Corrupt``.
     """

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..wire.errors import printable
 
 if TYPE_CHECKING:
-    from ..bundle.check import Verified
     from ..bundle.seal import PublicKey, Signer, TrustedKey
     from ..config import Config
+    from ..trust.accept import Accepted
 
 
 def add_cosign(commands: Any) -> None:
@@ -35,18 +35,17 @@ def _cosign(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def cosign_bundle(path: Path, signer: Signer, config: Config) -> Verified:
+def cosign_bundle(path: Path, signer: Signer, config: Config) -> Accepted:
     """Add the signature of ``signer`` to a bundle file, and return what it signed.
 
     The bundle is whole, and another key has signed it that this configuration trusts: a trusted key, or one
     that the pinned root names, although one alone may be too few there. Raise ``Untrusted``, ``Corrupt``,
     ``NotFound``, ``StorageFull``; the file is then as it was.
     """
-    import time
-
-    from ..bundle.check import check_envelope, check_pack
+    from ..bundle.check import check_pack
     from ..bundle.file import open_bundle, replace_envelope
     from ..node.store import NodeStore, default_root
+    from ..trust.accept import Acceptance
     from ..trust_root.registry_metadata import policy_of_node
 
     envelope, offset = open_bundle(path)
@@ -55,9 +54,9 @@ def cosign_bundle(path: Path, signer: Signer, config: Config) -> Verified:
         policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
         trusted += policy.keys if policy is not None else ()
     others = [trust for trust in trusted if getattr(trust, "key", trust) != signer.public]
-    verified = check_envelope(envelope, trusted=others, expected=None, now=time.time())
+    verified = Acceptance(others).accept_signed(envelope, None)
     check_pack(path, verified.manifest, offset)
     cosigned = signer.add_signature(envelope)
-    check_envelope(cosigned, trusted=[signer.public], expected=None, now=time.time())
+    Acceptance([signer.public]).accept_signed(cosigned, None)
     replace_envelope(path, path, cosigned)
     return verified

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..bundle.check import ExpectedStatement, Policy, Verified, check_pack
+from ..bundle.check import ExpectedStatement, Policy, check_pack
 from ..bundle.file import SUFFIX, bundle_head, open_bundle
 from ..bundle.pack import PackReader
 from ..bundle.seal import PublicKey, Signer
@@ -33,11 +33,12 @@ from ..oci.places import ImageSource, ImageTarget
 from ..oci.signatures import put_attestation, put_signature
 from ..oci.volume_image import put_volume_image
 from ..publication.signer import signer_of
+from ..trust.accept import Accepted
 from ..trust_root.registry_metadata import policy_of_node
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Target
-from .acceptance import Acceptance, check_accepted, demand_trust
+from .acceptance import demand_trust
 from .transfer import file_name, is_bundle_of, pull
 
 Format = Literal["bundle", "mcv", "volume"]
@@ -86,7 +87,7 @@ class CheckedBundle:
     """Holds a bundle file whose envelope and pack passed the gate. ``offset``: where the pack begins."""
 
     path: Path
-    verified: Verified
+    verified: Accepted
     offset: int
 
 
@@ -147,20 +148,20 @@ def _accepted(
     policy: Policy | None,
     store: NodeStore,
     what: str,
-) -> Verified:
+) -> Accepted:
     """Return the newest envelope of a bundle that counts here. Raise why the last one does not."""
     statement = None
     if expected is not None:
         tags = expected.tags(config.tag_fallback)
         statement = ExpectedStatement(expected.namespace, expected.name, tags, config.lane)
-    best: Verified | None = None
+    best: Accepted | None = None
     refusal: CacheSvcError = Untrusted(
         f"{what}: no signed manifest belongs to {document.descriptor.digest}",
         "copy the referrers too (oras cp -r), or push the bundle again",
     )
     for envelope in envelopes(source, document):
         try:
-            verified = check_accepted(envelope, config, statement, policy, store)
+            verified = config.acceptance(policy).accept(envelope, statement, store)
             _check_lane(config, verified)
             pack_of(document, verified, what)
         except Untrusted as error:
@@ -173,11 +174,11 @@ def _accepted(
     return best
 
 
-def _sequence(verified: Verified) -> int:
+def _sequence(verified: Accepted) -> int:
     return verified.manifest.statement.sequence
 
 
-def _check_lane(config: Config, verified: Verified) -> None:
+def _check_lane(config: Config, verified: Accepted) -> None:
     lane = verified.manifest.statement.lane
     if lane is not None and lane != config.lane:
         raise Untrusted(
@@ -187,7 +188,7 @@ def _check_lane(config: Config, verified: Verified) -> None:
 
 
 def _receive_one(
-    source: ImageSource, document: Document, verified: Verified, into: Path, store: NodeStore, what: str
+    source: ImageSource, document: Document, verified: Accepted, into: Path, store: NodeStore, what: str
 ) -> ReceivedBundle:
     statement, pack = verified.manifest.statement, verified.manifest.pack
     path = into if into.suffix == SUFFIX else into / file_name(verified)
@@ -207,7 +208,7 @@ def _receive_one(
     )
 
 
-def _write(path: Path, verified: Verified, source: ImageSource, layer: Descriptor) -> None:
+def _write(path: Path, verified: Accepted, source: ImageSource, layer: Descriptor) -> None:
     """Write the bundle file, whole or not at all: the pack is checked while it is read."""
     from ..atomic import replacing
 
@@ -227,7 +228,7 @@ def _checked_bundles(config: Config, what: str, signer: Signer | None) -> Iterat
     this user's own key."""
     store = NodeStore(config.store or default_root())
     policy, _ = policy_of_node(config, store)
-    accepted = Acceptance.of(config, policy).trusting(*([signer.public] if signer else []))
+    accepted = config.acceptance(policy).trusting(*([signer.public] if signer else []))
     with ExitStack() as stack:
         paths = _paths(what)
         if not paths:
@@ -236,7 +237,7 @@ def _checked_bundles(config: Config, what: str, signer: Signer | None) -> Iterat
         bundles = []
         for path in paths:
             envelope, offset = open_bundle(path)
-            verified = accepted.check_signed(envelope, None)
+            verified = accepted.accept_signed(envelope, None)
             check_pack(path, verified.manifest, offset)
             bundles.append(CheckedBundle(path, verified, offset))
         yield bundles

@@ -21,7 +21,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint
 from ..wire.names import Name, Tag
 from ..wire.protocol import ResolveAnswer
-from .acceptance import check_accepted, registry_policy, trusts_anybody
+from .acceptance import registry_policy, trusts_anybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ def ask_offer(
     refused: dict[Digest, CacheSvcError] = {}
     if not trusts_anybody(config):
         return Offer(chosen, answer, facts, refused)
-    policy = registry_policy(config, remote)
+    acceptance = config.acceptance(registry_policy(config, remote))
     support = support_of(here) if here is not None else None
     expected = ExpectedStatement(chosen.namespace, chosen.name, (chosen.tag,), config.lane)
     for revision in answer.revisions:
         try:
-            checked = check_accepted(revision.envelope_bytes, config, expected, policy)
+            checked = acceptance.accept(revision.envelope_bytes, expected)
             if here is not None and support is not None:
                 check_proof(checked.manifest, support, here)
             facts[revision.entry] = checked.manifest.facts

@@ -9,17 +9,17 @@ from urllib.parse import unquote
 
 from ..bundle.check import (
     ExpectedStatement,
-    Policy,
 )
 from ..bundle.seal import PublicKey, key_text
 from ..config import Config
+from ..trust.accept import Acceptance
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.names import Name, Tag
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
-from .acceptance import check_accepted, demand_trust, registry_policy
+from .acceptance import demand_trust, registry_policy
 from .tables import aligned
 from .transfer import every_revision, registry_of
 
@@ -51,19 +51,17 @@ def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) 
     tags = name.tags(fallback)
     with registry_of(config) as remote:
         demand_trust(config)
-        policy = registry_policy(config, remote)
+        acceptance = config.acceptance(registry_policy(config, remote))
         revisions = list(every_revision(remote, config, name, tags))
     if not revisions:
         raise NotFound(f"the registry offers no revision under {name}", "see: cachesvc-client explain")
     expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
-    return [_row(revision, config, expected, policy) for revision in revisions]
+    return [_row(revision, acceptance, expected) for revision in revisions]
 
 
-def _row(
-    revision: ResolvedRevision, config: Config, expected: ExpectedStatement, policy: Policy | None
-) -> ProvenanceRow:
+def _row(revision: ResolvedRevision, acceptance: Acceptance, expected: ExpectedStatement) -> ProvenanceRow:
     try:
-        verified = check_accepted(revision.envelope_bytes, config, expected, policy)
+        verified = acceptance.accept(revision.envelope_bytes, expected)
     except CacheSvcError as error:
         return ProvenanceRow("", revision.revision, refused=str(error))
     return ProvenanceRow(

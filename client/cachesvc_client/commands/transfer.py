@@ -12,12 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bundle.check import (
-    ExpectedStatement,
-    Policy,
-    Verified,
-    check_pack,
-)
+from ..bundle.check import ExpectedStatement, check_pack
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey
 from ..config import Config
@@ -27,12 +22,13 @@ from ..node.store import NodeStore, default_root
 from ..publication.publish_bundle import publish_signed
 from ..publication.signer import signer_of
 from ..restore.revision_restore import nothing_offered
+from ..trust.accept import Acceptance, Accepted
 from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
-from .acceptance import Acceptance, check_accepted, demand_trust, registry_policy
+from .acceptance import demand_trust, registry_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ def pull(
         demand_trust(config)
         _make_folder(into)
         store = NodeStore(config.store or default_root())
-        policy = policy_of(config, store, remote)
+        acceptance = config.acceptance(policy_of(config, store, remote))
         if every:
             answers = list(_answers(remote, config, name, tags))
         else:
@@ -92,7 +88,7 @@ def pull(
         rows = [row for answer in answers for row in answer.revisions]
         if not rows:
             raise nothing_offered(name, [row for answer in answers for row in answer.rejected])
-        return [_pull_one(remote, config, store, expected, policy, row, into) for row in rows]
+        return [_pull_one(remote, acceptance, store, expected, row, into) for row in rows]
 
 
 def _make_folder(into: Path) -> None:
@@ -133,14 +129,13 @@ def _answers(remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]) 
 
 def _pull_one(
     remote: Remote,
-    config: Config,
+    acceptance: Acceptance,
     store: NodeStore,
     expected: ExpectedStatement,
-    policy: Policy | None,
     row: ResolvedRevision,
     into: Path,
 ) -> PulledBundle:
-    verified = check_accepted(row.envelope_bytes, config, expected, policy, store)
+    verified = acceptance.accept(row.envelope_bytes, expected, store)
     manifest, statement = verified.manifest, verified.manifest.statement
     path = into / file_name(verified)
     pack, moved = manifest.pack, 0
@@ -155,13 +150,13 @@ def _pull_one(
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 
-def file_name(verified: Verified) -> str:
+def file_name(verified: Accepted) -> str:
     """Return a readable file name, one for each entry: the entry's next revision replaces the file."""
     readable = re.sub(r"[^A-Za-z0-9._+=-]+", "-", verified.manifest.statement.target)[:120]
     return f"{readable}-{verified.manifest.entry.hex[:12]}{SUFFIX}"
 
 
-def is_bundle_of(path: Path, verified: Verified) -> bool:
+def is_bundle_of(path: Path, verified: Accepted) -> bool:
     """Return whether the file is this bundle already, whole."""
     with contextlib.suppress(NotFound, Corrupt, OSError):
         envelope, offset = open_bundle(path)
@@ -180,9 +175,9 @@ def push(config: Config, path: Path) -> PushedRevision:
     signer = signer_of(config)
     open_bundle(path)  # an error in the file is reported without a registry too
     with registry_of(config) as remote:
-        policy = registry_policy(config, remote)
-        accepted = Acceptance.of(config, policy).trusting(*([signer.public] if signer else []))
-        verified, answer = publish_signed(remote, path, accepted.trusted, policy=policy)
+        accepted = config.acceptance(registry_policy(config, remote))
+        accepted = accepted.trusting(*([signer.public] if signer else []))
+        verified, answer = publish_signed(remote, path, accepted)
     statement = verified.manifest.statement
     return PushedRevision(
         path=path,

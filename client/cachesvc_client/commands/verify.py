@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundle.check import ExpectedStatement, Policy, Verified, check_pack
+from ..bundle.check import ExpectedStatement, Policy, check_pack
 from ..bundle.file import SUFFIX, open_bundle
 from ..bundle.pack import PackReader
 from ..bundle.seal import PublicKey
@@ -20,6 +20,7 @@ from ..environment.detect import detect
 from ..http.registry import Remote, parse_resolved
 from ..node.store import NodeStore, default_root
 from ..restore.plan import NameRequest
+from ..trust.accept import Accepted
 from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.codec import canonical
 from ..wire.digest import Digest
@@ -29,7 +30,7 @@ from ..wire.names import Name
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
-from .acceptance import check_accepted, demand_trust
+from .acceptance import demand_trust
 from .provenance import proof_facts, provenance_facts
 from .tables import aligned, bytes_text, when_text
 from .transfer import every_revision, registry_of
@@ -105,7 +106,7 @@ def verify_bundle(config: Config, path: Path) -> Verification:
     """Verify a bundle file, without a registry. Raises ``NotFound``, ``Untrusted``, ``Corrupt``."""
     envelope, offset = open_bundle(path)
     policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
-    verified = check_accepted(envelope, config, None, policy)
+    verified = config.acceptance(policy).accept(envelope, None)
     _check_bytes(path, verified, offset)
     return _verification(config, str(path), verified, ALL_MATCH, policy)
 
@@ -162,14 +163,14 @@ def _verify_resolved(
     config: Config, name: Name, revision: ResolvedRevision, store: NodeStore, policy: Policy | None
 ) -> Verification:
     expected = ExpectedStatement(name.namespace, name.name, name.tags(config.tag_fallback), config.lane)
-    verified = check_accepted(revision.envelope_bytes, config, expected, policy)
+    verified = config.acceptance(policy).accept(revision.envelope_bytes, expected)
     pack = store.pack(verified.manifest.pack.digest, verified.manifest.pack.size)
     if pack is not None:
         _check_bytes(pack, verified, 0)
     return _verification(config, str(name), verified, ALL_MATCH if pack else NOT_HERE, policy)
 
 
-def _check_bytes(path: Path, verified: Verified, offset: int) -> None:
+def _check_bytes(path: Path, verified: Accepted, offset: int) -> None:
     """Raise ``Corrupt`` unless the pack, its frames and its files are those that were signed."""
     with open(path, "rb") as file:
         file.seek(offset)
@@ -179,7 +180,7 @@ def _check_bytes(path: Path, verified: Verified, offset: int) -> None:
 
 
 def _verification(
-    config: Config, what: str, verified: Verified, bytes_: str, policy: Policy | None
+    config: Config, what: str, verified: Accepted, bytes_: str, policy: Policy | None
 ) -> Verification:
     manifest, statement = verified.manifest, verified.manifest.statement
     keys = [key for key in config.trusted_keys if key.key == verified.signer]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..bundle.check import Verified
 from ..http.uploads import file_chunks
+from ..trust.accept import Accepted
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
 from ..wire.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
@@ -40,7 +40,7 @@ MAX_ENVELOPES = 16
 """Largest number of envelopes that are looked at for one bundle: each is a download and a check."""
 
 
-def put_bundle(target: ImageTarget, path: Path, verified: Verified, offset: int) -> Document:
+def put_bundle(target: ImageTarget, path: Path, verified: Accepted, offset: int) -> Document:
     """Stores a bundle file whose envelope and pack were checked, without a tag; returns its manifest.
 
     ``offset``: position of the pack in the file. What is there already is not sent again.
@@ -94,7 +94,7 @@ def find_bundles(source: ImageSource, document: Document, what: str) -> list[Doc
 
 
 def envelopes(source: ImageSource, document: Document) -> Iterator[bytes]:
-    """Yields the envelopes of a bundle, unchecked: the caller passes each to ``check_envelope``. The envelope
+    """Yields the envelopes of a bundle, unchecked: the caller passes each to ``trust.accept``. The envelope
     among the layers comes first, then those that refer to the bundle."""
     seen: set[Digest] = set()
     what = f"envelope of {document.descriptor.digest}"
@@ -118,7 +118,7 @@ def envelopes(source: ImageSource, document: Document) -> Iterator[bytes]:
             yield read_small(source, row, MAX_ENVELOPE_BYTES, what)
 
 
-def pack_of(document: Document, verified: Verified, what: str) -> Descriptor:
+def pack_of(document: Document, verified: Accepted, what: str) -> Descriptor:
     """Returns the layer with the pack, if it is the one that was signed. Raises ``Untrusted``."""
     layer, pack = document.entries[0], verified.manifest.pack
     if (layer.digest, layer.size) != (pack.digest, pack.size):

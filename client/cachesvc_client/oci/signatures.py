@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ..bundle.check import Verified
 from ..bundle.seal import PublicKey, Signer
+from ..trust.accept import Accepted
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from .descriptors import DSSE, Descriptor, Document, manifest
@@ -48,7 +48,7 @@ def put_signature(target: ImageTarget, document: Document, signer: Signer, repos
 
 
 def put_attestation(
-    target: ImageTarget, document: Document, verified: Verified, signer: Signer, repository: str
+    target: ImageTarget, document: Document, verified: Accepted, signer: Signer, repository: str
 ) -> Document | None:
     """Attaches the provenance of a bundle as an in-toto statement about the manifest and about the pack, in a
     DSSE envelope. Returns its manifest; ``None`` for a bundle without provenance."""

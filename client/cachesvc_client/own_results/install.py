@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,15 +43,16 @@ def restore_own_results(process: OwnResultsProcess) -> InstalledRevision | None:
 
 def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> InstalledRevision | None:
     """Checks and installs a bundle; returns ``None`` if the bundle does not fit this environment."""
-    from ..bundle.check import ExpectedStatement, check_envelope
+    from ..bundle.check import ExpectedStatement
     from ..bundle.file import open_bundle
     from ..bundle.pack import PackReader
     from ..node.install import install
     from ..node.installed import InstalledRevision
+    from ..trust.accept import Acceptance
 
     expected = ExpectedStatement(NAME.namespace, NAME.name, (NAME.tag,))
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=[key.public], expected=expected, now=time.time())
+    verified = Acceptance([key.public]).accept_signed(envelope, expected)
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
         raise Untrusted(f"{path}: built in another cache folder")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from ..wire.records import Manifest
 from .build_bundle import next_sequence
 
 if TYPE_CHECKING:
-    from ..bundle.check import Policy, Verified
-    from ..bundle.seal import PublicKey, Signer, TrustedKey
+    from ..bundle.seal import Signer
     from ..http.registry import Remote
+    from ..trust.accept import Acceptance, Accepted
     from ..wire.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000
@@ -45,7 +44,9 @@ def publish_bundle(
     the registry names a head of the far future, what ``Remote`` raises, and ``Corrupt`` before the first
     byte is sent.
     """
-    verified, offset = _open_bundle(path, [key.public])
+    from ..trust.accept import Acceptance
+
+    verified, offset = _open_bundle(path, Acceptance([key.public]))
     manifest = verified.manifest
 
     def envelope_over(head: EntrySummary | None) -> bytes:
@@ -60,37 +61,32 @@ def publish_bundle(
 def publish_signed(
     remote: Remote,
     path: Path,
-    trusted: Sequence[PublicKey | TrustedKey],
+    acceptance: Acceptance,
     deed: str | None = None,
-    policy: Policy | None = None,
-) -> tuple[Verified, CommitAnswer]:
-    """Publishes a bundle as it was signed, by a key of ``trusted`` that ``policy`` accepts too, over the
-    entry's present head.
+) -> tuple[Accepted, CommitAnswer]:
+    """Publishes a bundle as it was signed, by a key that ``acceptance`` lets count, over the entry's
+    present head.
 
     To publish the head's own manifest again succeeds and moves no byte. The registry decides whether the
     signer may. Raises ``Untrusted``, ``Corrupt`` before the first byte is sent, ``HeadConflict`` if the
     registry's revision is newer or another publisher was faster, and what ``Remote`` raises.
     """
-    verified, offset = _open_bundle(path, trusted, policy)
+    verified, offset = _open_bundle(path, acceptance)
     return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
-def _open_bundle(
-    path: Path, trusted: Sequence[PublicKey | TrustedKey], policy: Policy | None = None
-) -> tuple[Verified, int]:
+def _open_bundle(path: Path, acceptance: Acceptance) -> tuple[Accepted, int]:
     """Opens a bundle and checks its envelope; returns the checked envelope and where the pack begins."""
-    from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
 
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=trusted, expected=None, now=time.time(), policy=policy)
-    return verified, offset
+    return acceptance.accept_signed(envelope, None), offset
 
 
 def _publish(
     remote: Remote,
     path: Path,
-    verified: Verified,
+    verified: Accepted,
     offset: int,
     envelope_over: Callable[[EntrySummary | None], bytes],
     attempts: int,

@@ -77,15 +77,13 @@ class SessionRestore:
         self._scope = trust_scope(config)
         self._context = RestoreContext(
             store=store,
-            trusted=config.trusted_keys,
+            acceptance=config.acceptance(),
             fingerprint=fingerprint,
             rules=RULES,
             roots=process.folders.roots,
             may_install=may_install,
             lane=config.lane,
             offline=config.offline,
-            max_age=config.max_age,
-            require=config.require,
             ahead=this_job() is not None or may_become_rank(),
             support=process.support,
             # Ranks hit together or not at all, so what one of them lacks is not asked for.
@@ -130,7 +128,8 @@ class SessionRestore:
         if self._config.bundle is None:
             self._restore_each(name_requests, accept_revisions, self._context, agreement)
             return
-        context = replace(self._context, policy=self._policy_of_bundles())
+        acceptance = self._config.acceptance(self._policy_of_bundles())
+        context = replace(self._context, acceptance=acceptance)
         accept_bundles(_bundles(self._config.bundle), tuple(name_requests), context, self._result)
         self._install(context, agreement.reach(context, ()))
 
@@ -202,7 +201,7 @@ class SessionRestore:
         config = self._config
         context = replace(self._context, revisions=[], fresh=True, ahead=False, most=None)
         with Remote(config.url or "", config.token, allow_links=config.allow_links) as remote:
-            context = replace(context, policy=self._policy(remote, 5.0))
+            context = replace(context, acceptance=config.acceptance(self._policy(remote, 5.0)))
             with suppress(NotFound, Incompatible):
                 accept_revisions(request, remote, context, RestoreResult())
             for staged in context.revisions:
@@ -230,7 +229,8 @@ class SessionRestore:
             config.url or "", config.token, timeout=seconds, allow_links=config.allow_links
         ) as remote:
             try:
-                context = replace(context, policy=self._policy(remote, seconds / 2))
+                policy = self._policy(remote, seconds / 2)
+                context = replace(context, acceptance=config.acceptance(policy))
             except CacheSvcError as error:
                 failures.append(error)
             for name_request in () if failures else name_requests:

@@ -65,7 +65,7 @@ def leave_out(
 def use_key(context: RestoreContext) -> Digest:
     """Names this program, in this environment and with its trusted keys, for the node's memory of what it
     used."""
-    trusted = sorted(str(key) for key in context.trusted)
+    trusted = sorted(str(key) for key in context.acceptance.trusted)
     program = [*sys.argv[:1], str(known_partition(context.fingerprint)), str(context.lane or "")]
     return Digest.of(canonical(["cachesvc.uses/1", program, trusted]))
 
@@ -98,6 +98,7 @@ class OnDemand:
         metadata up to date, in so many seconds at most, and returns what they decide."""
         self._config, self._process, self._scope, self._context = config, process, scope, context
         self._policy, self._policy_at = policy, float("-inf")
+        self._acceptance = context.acceptance
         self._answered: dict[str, list[tuple[NameRequest, ResolvedRevision]]] = {}
         """By key, what the registry has and this process has not tried; empty for a key that nobody has."""
         self._outdated: dict[NameRequest, None] = {}
@@ -176,8 +177,8 @@ class OnDemand:
             return context
         if time.monotonic() - self._policy_at > ANSWER_SECONDS:
             policy = self._policy(remote, remote.timeout / 2)
-            self._policy_at, self._context = time.monotonic(), replace(self._context, policy=policy)
-        return replace(context, policy=self._context.policy)
+            self._acceptance, self._policy_at = self._config.acceptance(policy), time.monotonic()
+        return replace(context, acceptance=self._acceptance)
 
     def _whole(self) -> dict[NameRequest, NameRequest]:
         """Return the names of which nothing was left out, by the request of the start: those whose answer

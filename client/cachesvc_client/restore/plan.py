@@ -19,13 +19,11 @@ from ..wire.names import Lane, Name, Tag
 from ..wire.protocol import ResolveRequest
 
 if TYPE_CHECKING:
-    from ..bundle.check import Policy
-    from ..bundle.seal import TrustedKey
     from ..config import Config
     from ..environment.support import Support
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
-    from ..wire.requirement import Requirement
+    from ..trust.accept import Acceptance
     from .node_offers import NodeOffers
 
 
@@ -64,6 +62,7 @@ class RestoreContext:
     """Holds what a restore works with.
 
     Attributes:
+        acceptance: Decides which revisions count.
         roots: Returns the cache folder of each kind; called at install time.
         may_install: Called before every file. After it returns false, only the node store is filled.
         revisions: The restore appends the accepted revisions, and the caller installs them.
@@ -71,9 +70,6 @@ class RestoreContext:
         ahead: Whether packs are downloaded as soon as their revisions are accepted, because ranks agree
             before they install.
         offline: Seconds for which this node's last answer is used while the registry cannot be reached.
-        max_age: Seconds since the signing of a revision, from which on it is refused; ``None``: any age.
-        require: Who must have built a revision; ``None``: anybody.
-        policy: Decides about signers by the registry's trust metadata; ``None`` without a pinned root.
         support: What may be restored in this environment; ``None``: every entry that fits.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
         most: If more revisions of a name fit, only those are restored that are known to be needed; ``None``:
@@ -84,7 +80,7 @@ class RestoreContext:
     """
 
     store: NodeStore
-    trusted: Sequence[TrustedKey]
+    acceptance: Acceptance
     fingerprint: Fingerprint
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
@@ -93,9 +89,6 @@ class RestoreContext:
     lane: Lane | None = None
     ahead: bool = False
     offline: float = DEFAULT_OFFLINE
-    max_age: float | None = None
-    require: Requirement | None = None
-    policy: Policy | None = None
     support: Support | None = None
     fresh: bool = False
     most: int | None = None

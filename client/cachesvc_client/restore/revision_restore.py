@@ -3,7 +3,7 @@
 This takes two steps. First every revision is checked; then the caller installs the accepted ones. Between the
 steps the caller chooses the cache folder, which depends on the accepted revisions.
 
-Everything foreign passes `bundle.check` before it is parsed, and every frame is verified before it is
+Everything foreign passes `trust.accept` before it is parsed, and every frame is verified before it is
 unpacked: neither the registry nor the node store is trusted. While a pack is downloaded, its files are
 already written beside their final places (`node.staging`).
 """
@@ -38,10 +38,10 @@ from ..wire.records import PackRecord, Statement
 from .plan import NameRequest, RestoreContext
 
 if TYPE_CHECKING:
-    from ..bundle.check import Verified
     from ..http.registry import Remote
     from ..node.staging import Staging
     from ..node.store import Watcher
+    from ..trust.accept import Accepted
 
 
 def accept_revisions(
@@ -54,7 +54,7 @@ def accept_revisions(
     ``Incompatible`` (entries, but none fits: the message names the first factor), ``Untrusted``,
     ``Unavailable``, ``StorageFull``.
     """
-    if not context.trusted and context.policy is None:
+    if context.acceptance.trusts_nobody:
         raise Untrusted(
             f"no signer is trusted for {remote.url}",
             "run cachesvc login, or set CACHESVC_TRUSTED_KEYS; keys of a login count for its own URL alone",
@@ -105,7 +105,7 @@ def accept_bundles(
     Each bundle must be signed for one of ``name_requests``. If there are none, every name is accepted,
     because the user named the file. Raises as :func:`accept_revisions` does.
     """
-    if not context.trusted and context.policy is None:
+    if context.acceptance.trusts_nobody:
         raise Untrusted(
             "a bundle is installed only if you trust who signed it, and no key is trusted",
             "set CACHESVC_TRUSTED_KEYS, or run cachesvc login",
@@ -245,7 +245,7 @@ def check_revision(
     result: RestoreResult,
 ) -> StagedRevision:
     """Checks one revision of a registry's answer. Raises ``CacheSvcError`` unless it is trusted and fits."""
-    from ..bundle.check import ExpectedStatement, check_envelope
+    from ..bundle.check import ExpectedStatement
 
     with result.timed("check"):
         expected = ExpectedStatement(
@@ -254,14 +254,8 @@ def check_revision(
             tags=name_request.tags,
             lane=name_request.lane,
         )
-        verified = check_envelope(
-            resolved.envelope_bytes,
-            trusted=context.trusted,
-            expected=expected,
-            now=time.time(),
-            policy=context.policy,
-        )
-        _accept(verified, context, result)
+        verified = context.acceptance.accept(resolved.envelope_bytes, expected, context.store)
+        _demand_fit(verified, context, result)
     fetch = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
     install = partial(_install_pack, verified, fetch, context, result)
     return StagedRevision(verified.manifest, verified.revision, fetch, install)
@@ -271,16 +265,13 @@ def _bundle(
     path: Path, name_requests: Sequence[NameRequest], context: RestoreContext, result: RestoreResult
 ) -> StagedRevision:
     """Checks one bundle file."""
-    from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
 
     with result.timed("check"):
         envelope, offset = open_bundle(path)
-        verified = check_envelope(
-            envelope, trusted=context.trusted, expected=None, now=time.time(), policy=context.policy
-        )
+        verified = context.acceptance.accept(envelope, None, context.store)
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
-        _accept(verified, context, result)
+        _demand_fit(verified, context, result)
 
     def install(
         rank: int | None, may_install: Callable[[], bool] | None = None, /
@@ -314,7 +305,7 @@ def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], 
 
 
 def _install_pack(
-    verified: Verified,
+    verified: Accepted,
     fetch: Callable[..., Path],
     context: RestoreContext,
     result: RestoreResult,
@@ -371,17 +362,13 @@ def _fetch(
     return path
 
 
-def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
-    """Raises ``CacheSvcError`` unless the manifest is trusted on this node and fits this environment.
+def _demand_fit(verified: Accepted, context: RestoreContext, result: RestoreResult) -> None:
+    """Raises ``CacheSvcError`` unless no canary of this node has refused the revision and it fits this
+    environment.
 
     The registry has compared the environments too, but a client does not rely on that.
     """
-    from ..bundle.check import check_age, check_requirement, check_sequence
-
     manifest = verified.manifest
-    check_sequence(verified, context.store.highest_sequence(manifest.entry))
-    check_age(verified, context.max_age, time.time())
-    check_requirement(verified, context.require)
     _refuse_distrusted(verified, context, result)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
@@ -395,7 +382,7 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     )
 
 
-def _refuse_distrusted(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
+def _refuse_distrusted(verified: Accepted, context: RestoreContext, result: RestoreResult) -> None:
     manifest, revision = verified.manifest, verified.revision
     if not context.store.distrusts(manifest.entry, revision):
         return
@@ -411,7 +398,7 @@ def _refuse_distrusted(verified: Verified, context: RestoreContext, result: Rest
     )
 
 
-def _still_trusted(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
+def _still_trusted(verified: Accepted, context: RestoreContext, result: RestoreResult) -> None:
     """Removes the installed files and raises ``Distrusted`` if the node has withdrawn the revision meanwhile.
 
     A canary of another process may do so during the install, and removes only the files that are there then.
@@ -428,7 +415,7 @@ def _still_trusted(verified: Verified, context: RestoreContext, result: RestoreR
 
 
 def _install(
-    verified: Verified,
+    verified: Accepted,
     path: Path,
     offset: int,
     context: RestoreContext,

@@ -7,6 +7,7 @@ compared in a process without the case.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ _LEAVES = _pytree.tree_leaves
 _DETACH, _TOLIST, _CLASS = _Base.detach, _Base.tolist, _Base.as_subclass
 _VIEW, _CONJ, _NEG = torch.view_as_real, _Base.resolve_conj, _Base.resolve_neg
 _POINTER = _Base.data_ptr
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Where an object lies: another place in each process."""
 
 
 def plain(value: Any, inputs: Any = ()) -> list[dict[str, Any]]:
@@ -30,7 +33,7 @@ def plain(value: Any, inputs: Any = ()) -> list[dict[str, Any]]:
 
 def _leaf(leaf: Any, inputs: list[Any]) -> dict[str, Any]:
     if not isinstance(leaf, torch.Tensor):
-        return {"class": type(leaf).__name__, "text": repr(leaf)[:200]}
+        return {"class": type(leaf).__name__, "text": _ADDRESS.sub("", repr(leaf))[:200]}
     inner = getattr(leaf, "hunt_inner", None)
     described = {"class": type(leaf).__name__, "requires_grad": leaf.requires_grad}
     tensor = inner if inner is not None else leaf

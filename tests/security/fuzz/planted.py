@@ -159,10 +159,10 @@ def the_length_of_an_envelope_is_not_bounded() -> None:
 
 @_fault("publish")
 def a_registry_takes_what_was_signed_for_another_name() -> None:
-    from cachesvc.registry import acceptance
+    from cachesvc_client.trust import accept
 
-    inner = acceptance.check_envelope
-    acceptance.check_envelope = lambda envelope, **more: inner(envelope, **{**more, "expected": None})
+    inner = accept.check_envelope
+    accept.check_envelope = lambda envelope, **more: inner(envelope, **{**more, "expected": None})
 
 
 @_fault("login")

@@ -1,0 +1,161 @@
+"""The door for foreign bytes: the one place that makes an `Accepted` revision.
+
+Restores, the node agent, mirrors, bundles, OCI, `warm` and every command ask here. What installs, holds,
+shows or passes on a revision takes an `Accepted`, and nothing else can make one: the type says that the
+checks were made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, replace
+from typing import Protocol
+
+from ..bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement, Policy, Verified, check_envelope
+from ..bundle.seal import PublicKey, TrustedKey
+from ..wire.digest import Digest
+from ..wire.durations import duration_text
+from ..wire.errors import Untrusted
+from ..wire.names import Lane
+from ..wire.requirement import Requirement
+
+_DOOR = object()
+"""What only this module has, so that nothing else makes an `Accepted`."""
+TRUST_HINT = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Verified):
+    """A revision that somebody who counts here has signed, for what was asked. Only `Acceptance` makes
+    one."""
+
+    made_by: InitVar[object] = None
+
+    def __post_init__(self, made_by: object) -> None:
+        if made_by is not _DOOR:
+            raise TypeError("an Accepted is made by Acceptance alone")
+
+    @property
+    def lane(self) -> Lane | None:
+        """Return the lane that the revision is signed for; ``None`` for the trunk."""
+        return self.manifest.statement.lane
+
+
+class SequenceRecord(Protocol):
+    """Declares what a node remembers of the revisions that it accepted."""
+
+    def highest_sequence(self, entry: Digest) -> int | None:
+        """Return the highest sequence of an entry that was accepted; ``None`` before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Decides which revisions count, by one configuration.
+
+    ``policy``: decides about signers by the registry's trust metadata; ``None`` without a pinned root.
+    ``max_age``: greatest seconds since a revision was signed; ``require``: who must have built it; ``None``:
+    any. ``trust_hint``: how a user trusts one more key here, for messages.
+    """
+
+    trusted: Sequence[PublicKey | TrustedKey]
+    policy: Policy | None = None
+    max_age: float | None = None
+    require: Requirement | None = None
+    trust_hint: str = TRUST_HINT
+
+    @property
+    def trusts_nobody(self) -> bool:
+        """Return whether no signature counts."""
+        return not self.trusted and self.policy is None
+
+    def trusting(self, *keys: PublicKey | TrustedKey) -> Acceptance:
+        """Return the same with more trusted keys, such as the user's own.
+
+        Where a pinned root decides alone, it goes on to do so: these keys count if the root names them.
+        """
+        if self.policy is not None and not self.trusted:
+            return self
+        return replace(self, trusted=tuple(dict.fromkeys((*self.trusted, *keys))))
+
+    def accept(
+        self, envelope: bytes, expected: ExpectedStatement | None, record: SequenceRecord | None = None
+    ) -> Accepted:
+        """Return the revision of an envelope that may be used here, as far as the envelope decides it.
+
+        Its signer counts, its statement is the ``expected`` one (``None``: any), it is not older than what
+        ``record`` has of its entry, and its age and builder are those that the user allows. Raise
+        ``Untrusted``, ``Corrupt``.
+        """
+        accepted = self.accept_signed(envelope, expected, record)
+        self.check_build(accepted)
+        return accepted
+
+    def accept_signed(
+        self,
+        envelope: bytes,
+        expected: ExpectedStatement | None,
+        record: SequenceRecord | None = None,
+        now: float | None = None,
+    ) -> Accepted:
+        """Return the revision of an envelope whatever its age and builder: enough to judge it or to pass it
+        on. ``now``: seconds of UTC; ``None``: this machine's clock. Raise as `accept` does."""
+        verified = check_envelope(
+            envelope,
+            trusted=self.trusted,
+            expected=expected,
+            now=time.time() if now is None else now,
+            policy=self.policy,
+            trust_hint=self.trust_hint,
+        )
+        if record is not None:
+            _check_sequence(verified, record.highest_sequence(verified.manifest.entry))
+        return Accepted(
+            verified.manifest,
+            verified.revision,
+            verified.envelope,
+            verified.signer,
+            verified.provenance,
+            made_by=_DOOR,
+        )
+
+    def check_build(self, revision: Accepted) -> None:
+        """Raise ``Untrusted`` for a revision that is too old, or that was not built as the user requires."""
+        _check_age(revision, self.max_age)
+        _check_requirement(revision, self.require)
+
+
+def _check_sequence(verified: Verified, highest: int | None) -> None:
+    """Raise ``Untrusted`` if this node accepted a higher sequence of the entry before: then somebody replays
+    an old revision."""
+    statement = verified.manifest.statement
+    if highest is not None and statement.sequence < highest:
+        raise Untrusted(
+            f"{statement.full_name}: sequence {statement.sequence} is older than {highest}, seen before",
+            "a rolled-back registry? remove the entry from the node store's seen/ to accept it",
+        )
+
+
+def _check_age(revision: Accepted, max_age: float | None) -> None:
+    """Raise ``Untrusted`` if the revision was signed more than ``max_age`` seconds ago: a registry may
+    withhold what was published since."""
+    statement = revision.manifest.statement
+    age = time.time() - statement.sequence / 1000
+    if max_age is not None and age > max_age + CLOCK_SKEW_SECONDS:
+        raise Untrusted(
+            f"{statement.full_name}: signed {duration_text(age)} ago, more than the {duration_text(max_age)} "
+            "of CACHESVC_MAX_AGE",
+            "publish again with cachesvc warm --force",
+        )
+
+
+def _check_requirement(revision: Accepted, requirement: Requirement | None) -> None:
+    """Raise ``Untrusted`` if the revision was not built as this user requires."""
+    if requirement is None:
+        return
+    difference = requirement.difference_of(revision.provenance)
+    if difference is not None:
+        raise Untrusted(
+            f"{revision.manifest.statement.full_name}: {difference}; CACHESVC_REQUIRE asks for {requirement}",
+            "warm it in that CI job with --oidc",
+        )
