@@ -72,7 +72,8 @@ def test_a_file_keeps_what_was_not_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
-    """No key of PyTorch's own holds what differs here."""
+    """No key of PyTorch's own holds what differs here. A method of tensors that the program replaced is in
+    each key: what a trace calls below Dynamo is not known."""
     only, probes = exactly((NOTHING, PATCHED, MATH)), ("views", "layout")
     result = run(Path(sys.executable), tmp_path, only, probes, **SCALAR)
     assert problems(result["rows"]) == []
@@ -80,7 +81,7 @@ def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
     assert reports["nothing"] == "hit", "else a silent compile is not seen"
     assert verdicts(result) == {
         NOTHING: {"views": "right", "layout": "right"},
-        PATCHED: {"views": "compiled", "layout": "right"},
+        PATCHED: {"views": "compiled", "layout": "compiled"},
         MATH: {"views": "right", "layout": "compiled"},
     }
 
