@@ -184,7 +184,8 @@ def test_frames_that_kill_the_process_are_given_to_no_other_process_of_the_node(
 
     wrong = tmp_path / "wrong.cachesvc"
     rebuild(recorded.bundle, recorded.key, wrong, change)
-    assert recorded.run(wrong, tmp_path).code == -signal.SIGABRT
+    for _ in range(2):
+        assert recorded.run(wrong, tmp_path).code == -signal.SIGABRT
     answer = recorded.run(wrong, tmp_path).answer
     assert answer["difference"] < 1e-5 and answer["traces"] > 2 and answer["state"] == "miss", answer
 

@@ -38,6 +38,30 @@ def test_a_folder_that_can_be_used_is_made_and_left_empty(tmp_path: Path) -> Non
     assert probe_folder(folder).steps() == [(step, "ok") for step in STEPS]
 
 
+def test_no_umask_makes_folders_that_the_next_start_refuses(tmp_path: Path) -> None:
+    """As 002, usual where each user has a group: what is made on the way is nobody else's to write."""
+    before = os.umask(0)
+    try:
+        assert probe_folder(tmp_path / "made/on/the/way").usable
+    finally:
+        os.umask(before)
+    NodeStore(tmp_path / "made/on/the/way")
+    assert [path.stat().st_mode & 0o777 for path in sorted(tmp_path.rglob("*"))[:4]] == [0o755] * 3 + [0o700]
+
+
+def test_a_home_of_a_group_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of clusters. Who is in a group cannot be known: the next folder is used, and one line says why."""
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.mkdir()
+    home.chmod(0o2775)
+    usual(monkeypatch, home, temporary)
+    choice = choose_store()
+    assert choice.root == temporary / f"cachesvc-{os.geteuid()}"
+    [refused] = choice.refused
+    assert refused.failed == "owner" and f"chmod go-w {home}" in refused.why
+    assert list(home.iterdir()) == []
+
+
 @pytest.mark.parametrize("sign", " '\"$`\\;&|<>()*?[]{}!#~%^,:=\n\tä")
 def test_a_path_with_another_sign_is_refused_and_nothing_is_made(tmp_path: Path, sign: str) -> None:
     found = probe_folder(tmp_path / f"a{sign}b" / "store")

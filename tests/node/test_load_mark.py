@@ -1,4 +1,4 @@
-"""Test what a node knows of a process that died while it loaded a restored file, and of one that did not."""
+"""Test what a node knows of a process that crashed while it loaded restored code, and of one that did not."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.node.store import NodeStore
+from cachesvc_client.node.store import CRASH_SECONDS, NodeStore
 from cachesvc_client.wire.digest import Digest
 
 ENTRY, REVISION, OTHER = (Digest.of(text) for text in (b"entry", b"revision", b"other"))
 
 PROGRAM = """
-import ctypes, os, signal, sys, threading, time
+import ctypes, faulthandler, os, signal, sys, threading, time
 from pathlib import Path
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
@@ -60,6 +60,11 @@ def outlive():
     print(child, flush=True)
     os.abort()
 
+def take_all_memory():
+    all_of_it = []
+    while True:
+        all_of_it.append(bytearray(os.urandom(1 << 20)))
+
 def ask_to_end(number):
     os.kill(os.getpid(), number)
     time.sleep(60)
@@ -76,6 +81,7 @@ def load():
         "handled": handled,
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "exception": fail, "system exit": sys.exit, "fork": fork, "fork and exit": fork, "outlived": outlive,
+        "bus": lambda: os.kill(os.getpid(), signal.SIGBUS), "own words": os.abort, "memory": take_all_memory,
         "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
     }[sys.argv[4]]
     with store.loading(suspects):
@@ -88,6 +94,8 @@ elif sys.argv[4] == "after a load":
         pass
     os.abort()
 else:
+    if sys.argv[4] == "own words":
+        faulthandler.enable(words := open(sys.argv[1] + "/words", "w"))
     load()
 """
 
@@ -97,16 +105,84 @@ def _start(root: Path, how: str, **options: int) -> subprocess.Popen[str]:
     return subprocess.Popen(words, text=True, **options)
 
 
-@pytest.mark.parametrize("how", ["segv", "abort", "exit", "kill"])
-def test_what_a_process_died_of_is_not_to_be_installed_again(tmp_path: Path, how: str) -> None:
-    assert _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(60) != 0
+def _dies(root: Path, how: str, code: int | None = None) -> None:
+    status = _start(root, how, stderr=subprocess.DEVNULL).wait(60)
+    assert status == code if code is not None else status != 0
+
+
+@pytest.mark.parametrize("how", ["segv", "abort", "bus"])
+def test_what_two_processes_crashed_of_is_not_installed_for_a_while(tmp_path: Path, how: str) -> None:
+    _dies(tmp_path, how)
     store = NodeStore(tmp_path)
-    assert store.distrusts(ENTRY, REVISION) and not store.distrusts(ENTRY, OTHER)
-    mark = store.died_of(ENTRY, REVISION)
-    assert mark is not None and store.died_of(ENTRY, OTHER) is None
+    assert not store.distrusts(ENTRY, REVISION), "one is no verdict"
     assert list((tmp_path / "v1/loading").iterdir()) == []
+    store.trust_again(ENTRY, REVISION)  # as a restore that installs it again
+    _dies(tmp_path, how)
+    assert store.distrusts(ENTRY, REVISION) and not store.distrusts(ENTRY, OTHER)
+    mark = store.crashed_of(ENTRY, REVISION)
+    assert mark is not None and store.crashed_of(ENTRY, OTHER) is None
+    age = time.time() - CRASH_SECONDS - 60
+    os.utime(mark, (age, age))
+    assert not store.distrusts(ENTRY, REVISION), "it ends by itself"
+    _dies(tmp_path, how)
+    assert not store.distrusts(ENTRY, REVISION), "and then one is no verdict again"
+    _dies(tmp_path, how)
+    assert store.distrusts(ENTRY, REVISION)
     mark.unlink()
     assert not store.distrusts(ENTRY, REVISION), "removing the file is what the message says"
+
+
+def test_another_revision_takes_the_crash_of_an_older_one_away(tmp_path: Path) -> None:
+    _dies(tmp_path, "abort")
+    store = NodeStore(tmp_path)
+    store.trust_again(ENTRY, OTHER)
+    _dies(tmp_path, "abort")
+    assert not store.distrusts(ENTRY, REVISION)
+
+
+def test_a_crash_does_not_soften_what_a_canary_said(tmp_path: Path) -> None:
+    store = NodeStore(tmp_path)
+    store.distrust(ENTRY, REVISION)
+    _dies(tmp_path, "abort")
+    assert store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+
+
+@pytest.mark.parametrize("how", ["kill", "exit", "own words"])
+def test_whoever_kills_processes_in_a_load_withdraws_nothing(tmp_path: Path, how: str) -> None:
+    """Nor does a program that keeps the words about its crashes for itself."""
+    for _ in range(3):
+        _dies(tmp_path, how)
+        store = NodeStore(tmp_path)
+        assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+    assert list((tmp_path / "v1/loading").iterdir()) == list((tmp_path / "v1/distrusted").iterdir()) == []
+    assert how != "own words" or "Fatal Python error: Aborted" in (tmp_path / "words").read_text()
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group whose processes have 64 MiB together."""
+    bounds = {"memory/tests": "memory.limit_in_bytes", "tests": "memory.max"}
+    for name, bound in bounds.items():
+        group = Path("/sys/fs/cgroup") / f"{name}-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            try:
+                (group / bound).write_text(str(64 << 20))
+                yield group
+                return
+            finally:
+                group.rmdir()
+    pytest.skip("needs the right to bound the memory of a group of processes")
+
+
+def test_the_kernel_that_kills_where_memory_ran_out_withdraws_nothing(
+    tmp_path: Path, memory_group: Path
+) -> None:
+    for _ in range(2):
+        words = ["sh", "-c", f'echo $$ > {memory_group}/cgroup.procs && exec "$@"', "sh"]
+        words += [sys.executable, "-c", PROGRAM, str(tmp_path), str(ENTRY), str(REVISION), "memory"]
+        assert subprocess.run(words, capture_output=True).returncode == -signal.SIGKILL
+    assert not NodeStore(tmp_path).distrusts(ENTRY, REVISION)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +192,7 @@ def test_what_a_process_died_of_is_not_to_be_installed_again(tmp_path: Path, how
 def test_a_process_that_ends_by_itself_or_after_its_loads_died_of_none(tmp_path: Path, how: str) -> None:
     _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(60)
     store = NodeStore(tmp_path)
-    assert not store.distrusts(ENTRY, REVISION) and store.died_of(ENTRY, REVISION) is None
+    assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
     assert list((tmp_path / "v1/loading").iterdir()) == []
 
 
@@ -153,6 +229,7 @@ def test_signals_are_as_before_after_a_load_and_in_a_forked_child(tmp_path: Path
 
 
 def test_a_child_that_outlives_a_crash_does_not_hide_it(tmp_path: Path) -> None:
+    _dies(tmp_path, "abort")
     process = _start(tmp_path, "outlived", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     child = int(process.stdout.readline())
@@ -165,17 +242,24 @@ def test_a_child_that_outlives_a_crash_does_not_hide_it(tmp_path: Path) -> None:
 
 def test_what_a_process_loads_now_is_no_suspect(tmp_path: Path) -> None:
     """Two engines of a node start at once."""
-    process = _start(tmp_path, "wait", stdout=subprocess.PIPE)
+    process = _start(tmp_path, "wait", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None and process.stdout.readline() == "loading\n"
-    assert not NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    assert len(list((tmp_path / "v1/loading").iterdir())) == 1
+    for _ in range(2):
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+        process = _start(tmp_path, "wait", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None and process.stdout.readline() == "loading\n"
+    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
     process.kill()
     process.wait()
-    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
 
 
 def test_of_processes_that_look_at_once_each_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes after the first has removed the mark of the dead process."""
-    _start(tmp_path, "kill").wait(60)
+    for _ in range(2):
+        _dies(tmp_path, "abort")
     put = NodeStore._mark
     known: list[bool] = []
 

@@ -356,8 +356,8 @@ def test_a_distrusted_revision_stays_marked_until_another_replaces_it(tmp_path, 
     store.distrust(DIGEST, other)
     again = NodeStore(tmp_path)
     assert again.distrusts(DIGEST, other) and not again.distrusts(DIGEST, DIGEST)
-    again.trust_again(DIGEST)
-    again.trust_again(DIGEST)
+    again.trust_again(DIGEST, DIGEST)
+    again.trust_again(DIGEST, DIGEST)
     assert not store.distrusts(DIGEST, other)
     entries = [Digest.of(b"entry %d" % number) for number in range(5)]
     for age, entry in enumerate(entries):

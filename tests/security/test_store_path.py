@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from registry_making import make
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
+from tests.mounts import bind, tmpfs
 
 from .attacker import start
 
@@ -93,3 +98,100 @@ def test_a_link_leads_where_another_user_may_write_and_replaces_nothing(
     link.symlink_to("shared/store")
     assert refused(attach(link), shared)
     assert refused(attach(link, KUBERNETES_SERVICE_HOST="10.0.0.1"), shared), "no volume of a pod"
+    deep = tmp_path / "deep"
+    (deep / "below").mkdir(parents=True)
+    (deep / "out").symlink_to("../shared/store")
+    assert refused(attach(deep / "below/../out/er"), shared), "two dots lead where the kernel goes"
+
+
+@pytest.fixture
+def seen_by_all() -> Iterator[Path]:
+    """A folder that other users reach, as they do not reach pytest's own."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def replace(above: Path, group: int = STRANGER) -> bool:
+    """Whether another user can put an own folder into the place of the store below ``above``."""
+    words = 'mv "$1/store" "$1/aside" && mkdir "$1/store" && rmdir "$1/store" && mv "$1/aside" "$1/store"'
+    drop = ["setpriv", f"--reuid={STRANGER}", f"--regid={group}", "--clear-groups"]
+    return subprocess.run([*drop, "sh", "-c", words, "sh", str(above)], capture_output=True).returncode == 0
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o775, 0o2775, 0o770, 0o730])
+def test_a_user_whose_first_group_is_the_victim_s_replaces_nothing(
+    attach: Callable[..., dict[str, Any]], seen_by_all: Path, mode: int
+) -> None:
+    """No list of a group's members names a user who has it as the first one."""
+    above = seen_by_all / "home"
+    (above / "store").mkdir(parents=True)
+    above.chmod(mode)
+    assert replace(above, group=os.getegid()), "it can be done"
+    for store in (above / "store", above):
+        answer = attach(store)
+        assert refused(answer, above) and f"chmod go-w {above}" in answer["problems"][0], answer
+    above.chmod(mode & ~0o020)
+    assert not replace(above, group=os.getegid()) and attach(above / "store")["installed"]
+
+
+@needs_root
+def test_a_user_who_shares_a_volume_of_the_host_replaces_nothing(
+    attach: Callable[..., dict[str, Any]], seen_by_all: Path
+) -> None:
+    """In a container the store lies in a volume that another uid of the host may write."""
+    host, volume, memory = (seen_by_all / name for name in ("host", "volume", "memory"))
+    host.mkdir()
+    in_a_pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    with ExitStack() as mounted:
+        mounted.enter_context(bind(host, volume))
+        mounted.enter_context(tmpfs(memory, "mode=0777"))
+        for above in (volume, memory):
+            (above / "store").mkdir(mode=0o700)
+            for mode, owner in ((0o777, 0), (0o2777, 0), (0o775, 0), (0o755, STRANGER), (0o1777, STRANGER)):
+                above.chmod(mode)
+                os.chown(above, owner, STRANGER)
+                assert replace(above), f"it can be done with {mode:o}"
+                assert refused(attach(above / "store", **in_a_pod), above), f"{mode:o}"
+            os.chown(above, 0, 0)
+            above.chmod(0o1777)
+            assert not replace(above) and attach(above / "store", **in_a_pod)["installed"]
+        os.chown(volume, 0, 0)
+        volume.chmod(0o700)
+        assert attach(volume, **in_a_pod)["installed"], "a folder for each uid, as the recipe says"
+
+
+POD, OTHER_POD = "0f1e2d3c-0000-4000-8000-00000000000a", "0f1e2d3c-0000-4000-8000-00000000000b"
+
+
+@needs_root
+def test_a_volume_that_looks_like_a_pod_s_own_is_none(
+    attach: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """An `emptyDir` of this pod is used, open as kubelet makes it: its containers alone have it."""
+    pods, volume, own = tmp_path / "kubelet/pods", tmp_path / "cache", tmp_path / "hosts"
+
+    def empty_dir(pod: str) -> Path:
+        folder = pods / pod / "volumes/kubernetes.io~empty-dir/cache"
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+        (pods / pod / "etc-hosts").touch()
+        return folder
+
+    mine, theirs = empty_dir(POD), empty_dir(OTHER_POD)
+    with bind(mine, volume):
+        assert refused(attach(volume / "store"), volume), "nothing says that this is the pod"
+    with bind(pods / POD / "etc-hosts", own):
+        assert refused(attach(mine / "store"), mine), "a path like this that is no mount"
+        with bind(mine, volume):
+            assert attach(volume / "store")["installed"]
+            assert attach(volume)["installed"]
+            (volume / "open").mkdir()
+            (volume / "open").chmod(0o777)
+            assert refused(attach(volume / "open/store"), volume / "open")
+        with bind(mine.parent, volume):
+            assert refused(attach(volume / "cache/store"), volume / "cache"), "above the volume"
+        with bind(theirs, volume):
+            assert refused(attach(volume / "store"), volume), "another pod's"

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import Untrusted
-from .store_files import LAYOUT, is_same_file, refuse_foreign, refuse_foreign_path
+from .path_owners import make_folders, refuse_foreign, refuse_foreign_path
+from .store_files import LAYOUT, is_same_file
 
 MIN_FREE_BYTES = 64 << 20
 """Bytes that have to be free: what one program compiles is 1 to 50 MB."""
@@ -146,7 +147,7 @@ class _Trial:
 
     def write(self) -> None:
         """Make the folder, and a file below it."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.folder)
         refuse_foreign_path(self.folder)  # again: the folders that were missing are there now
         self.place.mkdir(mode=0o700)
         try:

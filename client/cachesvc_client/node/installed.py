@@ -64,9 +64,9 @@ class RestoreResult:
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``more``: entries that fit and were left for a compile to ask for. ``stored``:
     revisions that came too late to be installed. ``distrusted``: revisions that were installed until the
-    canary found them wrong. ``withdrawn``: revisions that fit and were not installed, because a process of
-    this node died while it loaded files of them. ``own``: what an earlier start of this node compiled; it is
-    reported to no registry. ``warnings``: problems that the log does not say yet.
+    canary found them wrong. ``withdrawn``: revisions that fit and were not installed, because two processes
+    of this node crashed while they loaded files of them. ``own``: what an earlier start of this node
+    compiled; it is reported to no registry. ``warnings``: problems that the log does not say yet.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)

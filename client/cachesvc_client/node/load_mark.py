@@ -1,8 +1,9 @@
 """Owns the mark of this process in the node store: what it loads as code now.
 
-A process that dies of what it loads can say nothing any more. Its mark stays, and nobody holds the lock of
-the mark: so the next process knows what not to load. A process that somebody asks to end in that moment is
-told apart: the signal writes into the mark.
+Where a process crashes of what it loads, the signal writes words into its mark (`faulthandler`). The mark
+stays, and nobody holds its lock: so the next process knows. One that was killed from outside, by the kernel
+where memory ran out or by a signal that asks to end, leaves no such words, and says nothing about what it
+loaded.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _MAX_BYTES = 20_000
 """Bytes that are read of a mark: about 120 revisions."""
 _ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which somebody ends a process. Python itself handles SIGINT."""
+_CRASHED = b"Fatal Python error: "
+"""How the words of `faulthandler` begin where a process crashes, and not where a signal asks it to end."""
 
 
 class LoadMark:
@@ -38,6 +41,8 @@ class LoadMark:
         """Whether fork and exit of the process call this object."""
         self._listening: list[signal.Signals] = []
         """The signals that write into the mark now."""
+        self._tells_crashes = False
+        """Whether a crash writes into the mark now."""
         self._forget()
 
     def _forget(self) -> None:
@@ -84,13 +89,20 @@ class LoadMark:
         if self._place is not None and is_same_file(*self._place):
             with contextlib.suppress(OSError):
                 os.ftruncate(self._place[0], 0)
-                os.pwrite(self._place[0], b"".join(self._under_way.values()), 0)
+                text = b"".join(self._under_way.values())
+                os.pwrite(self._place[0], text, 0)
+                os.lseek(self._place[0], len(text), os.SEEK_SET)  # where a signal writes
 
     def _listen(self) -> None:
-        """Has each signal that would end the process at once write into the mark first. A signal that the
-        program handles or ignores ends nothing in the middle of a load."""
+        """Has each signal that would end the process at once, and each crash, write into the mark first. A
+        signal that the program handles or ignores ends nothing in the middle of a load. A program that has
+        its crashes written into a file of its own keeps that: nobody could give the file back."""
         if self._place is None or self._listening or not is_same_file(*self._place):
             return
+        if not self._tells_crashes and not faulthandler.is_enabled():
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                faulthandler.enable(self._place[0], all_threads=False)
+                self._tells_crashes = True
         for number in _ASKS_TO_END:
             if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
                 with contextlib.suppress(OSError, RuntimeError, ValueError):
@@ -98,6 +110,9 @@ class LoadMark:
                     self._listening.append(number)
 
     def _stop_listening(self) -> None:
+        if self._tells_crashes:
+            self._tells_crashes = False
+            faulthandler.disable()
         while self._listening:
             faulthandler.unregister(self._listening.pop())
 
@@ -113,20 +128,23 @@ class LoadMark:
                 place[1].unlink(missing_ok=True)
 
 
-def settle_left_behind(files: StoreFiles, withdraw: Callable[[Digest, Digest], None]) -> None:
-    """Withdraws each entry's revision that processes were loading when they died, and then removes their
-    marks. Raises ``OSError``. The caller holds a lock."""
+def settle_left_behind(files: StoreFiles, crashed: Callable[[Digest, Digest], None]) -> None:
+    """Calls ``crashed`` with each entry's revision that processes were loading when they crashed, and then
+    removes the marks of all processes that have ended. Raises ``OSError``. The caller holds a lock."""
     for path, said in files.left_behind(PART, _MAX_BYTES):
-        for entry, revision in _read(said):
-            withdraw(entry, revision)
+        for entry, revision in _crashed_of(said):
+            crashed(entry, revision)
         path.unlink(missing_ok=True)
 
 
-def _read(said: bytes) -> list[tuple[Digest, Digest]]:
-    """Returns the entries and revisions that a mark names. None if anything else is in it, such as what a
-    signal wrote."""
+def _crashed_of(said: bytes) -> list[tuple[Digest, Digest]]:
+    """Returns the entries and revisions that a mark names, if its process crashed. None if anything else is
+    in it, such as what another signal wrote."""
+    named, found, _ = said.partition(_CRASHED)
+    if not found:
+        return []
     try:
-        lines = [line.split() for line in said.decode("ascii").splitlines()]
+        lines = [line.split() for line in named.decode("ascii").splitlines()]
         return [(Digest(entry), Digest(revision)) for entry, revision in lines]
     except ValueError:
         return []

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ..wire.digest import Digest
 from ..wire.errors import StorageFull
+from .path_owners import refuse_foreign
 from .safe_files import FOLDER_FLAGS
-from .store_files import StoreFiles, is_same_file, refuse_foreign, remove_entry
+from .store_files import StoreFiles, is_same_file, remove_entry
 
 _MAX_OWN_FOLDERS = 4096
 """Number of processes of a node that can have a folder of their own at the same time."""

@@ -58,8 +58,13 @@ _MAX_USED_BYTES = 20_000
 """Bytes that are read of what a program used: about 250 entries."""
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
-_DIED = b"died"
-"""Second line of the mark of a revision, where a process died while it loaded files of it."""
+_CRASHED_ONCE = b"crashed once"
+"""Second line of the mark of a revision, where a process crashed while it loaded files of it: it is installed
+again, and a second crash withdraws it."""
+_CRASHED = b"crashed"
+"""Second line of the mark where that happened twice."""
+CRASH_SECONDS = 7 * 24 * 3600
+"""Seconds after which a mark of crashes counts no more: the machine may be another one by then."""
 _MAX_STARTS = 1000
 """Number of starts whose outcome is kept; the oldest are removed first."""
 
@@ -219,43 +224,49 @@ class NodeStore:
             path.unlink(missing_ok=True)
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
-        """Returns whether this revision is the marked one of its entry."""
-        return self._marked(entry, revision) is not None
+        """Returns whether this revision is the marked one of its entry, and was not marked for one crash."""
+        return self._marked(entry, revision) not in (None, _CRASHED_ONCE)
 
-    def died_of(self, entry: Digest, revision: Digest) -> Path | None:
-        """Returns the file of the mark if this revision is the marked one of its entry because a process died
-        while it loaded files of it."""
-        return self._files.path("distrusted", entry.hex) if self._marked(entry, revision) == _DIED else None
+    def crashed_of(self, entry: Digest, revision: Digest) -> Path | None:
+        """Returns the file of the mark if this revision is the marked one of its entry because two processes
+        crashed while they loaded files of it."""
+        is_so = self._marked(entry, revision) == _CRASHED
+        return self._files.path("distrusted", entry.hex) if is_so else None
 
     def _marked(self, entry: Digest, revision: Digest) -> bytes | None:
-        """Returns the second line of an entry's mark, if the mark names this revision."""
-        self._mark_what_processes_died_of()
+        """Returns the second line of an entry's mark, if the mark names this revision and still counts."""
+        with contextlib.suppress(OSError):
+            if any(self._files.entries(PART)):
+                with self._files.lock(PART):
+                    settle_left_behind(self._files, self._count_crash)
+        return self._mark_of(entry, revision)
+
+    def _mark_of(self, entry: Digest, revision: Digest) -> bytes | None:
         try:
-            named, _, why = self._files.read("distrusted", entry.hex, 200)[0].partition(b"\n")
+            text, status = self._files.read("distrusted", entry.hex, 200)
         except OSError:
             return None
-        return why if named == str(revision).encode() else None
+        named, _, why = text.partition(b"\n")
+        is_over = bool(why) and not 0 <= time.time() - status.st_mtime <= CRASH_SECONDS
+        return why if named == str(revision).encode() and not is_over else None
+
+    def _count_crash(self, entry: Digest, revision: Digest) -> None:
+        before = self._mark_of(entry, revision)
+        if before != b"":  # else a canary has withdrawn it, for good
+            why = _CRASHED_ONCE if before is None else _CRASHED
+            self._mark(entry, f"{revision}\n".encode() + why)
 
     def loading(self, revisions: Iterable[tuple[Digest, Digest]]) -> contextlib.AbstractContextManager[None]:
-        """Guards a block that loads files of revisions, each given with its entry: if the process dies in the
-        block, by a crash, SIGKILL or ``os._exit``, this node distrusts these revisions. An exception that
-        leaves the block, and a signal that asks the process to end, is none of that. Raises nothing: without
-        room for a mark, the block is not guarded."""
+        """Guards a block that loads files of revisions, each given with its entry: if two processes crash in
+        the block, this node distrusts these revisions for a while. An exception that leaves the block is none
+        of that, and neither is a signal from outside. Raises nothing: without room for a mark, the block is
+        not guarded."""
         return self._load_mark.loading(revisions)
 
-    def _mark_what_processes_died_of(self) -> None:
-        """Marks the revisions that processes were loading when they died."""
-        with contextlib.suppress(OSError):
-            if not any(self._files.entries(PART)):
-                return
-            with self._files.lock(PART):
-                settle_left_behind(
-                    self._files,
-                    lambda entry, revision: self._mark(entry, f"{revision}\n".encode() + _DIED),
-                )
-
-    def trust_again(self, entry: Digest) -> None:
-        """Removes the mark: another revision has taken the place of the marked one."""
+    def trust_again(self, entry: Digest, revision: Digest) -> None:
+        """Removes the mark of an older revision, whose place this one has taken."""
+        if self._marked(entry, revision) is not None:
+            return
         with contextlib.suppress(OSError):
             self._files.path("distrusted", entry.hex).unlink(missing_ok=True)
 

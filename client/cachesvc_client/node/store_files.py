@@ -16,17 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..wire.errors import StorageFull, Untrusted
+from .path_owners import make_folders, refuse_foreign, refuse_foreign_path
 
 LAYOUT = "v1"
 """Name of the folder below the root; a layout that is not compatible gets another one."""
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors that say that there is no room."""
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
-"""Files that Docker and Podman put into each container."""
-_MAX_LINKS = 40
-"""Largest number of links on the way to the root, as many as Linux follows."""
-_OTHER_USER = "set CACHESVC_STORE to a folder below your own ones; a store of an agent is CACHESVC_NODE_STORE"
-"""Hint for a store that belongs to another user."""
 _POLL_SECONDS = 0.01
 """Seconds between two tries to take a lock for which a process does not wait for ever."""
 _PARTS = (
@@ -66,7 +61,7 @@ class StoreFiles:
         self._base = root / LAYOUT
         refuse_foreign_path(root)
         with self.raise_storage_full():
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(root)
             for part in ("", *_PARTS):
                 (self._base / part).mkdir(mode=0o700, exist_ok=True)
                 if (self._base / part).is_symlink():
@@ -249,104 +244,6 @@ def is_same_file(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except OSError:  # the path is gone, or the handle closed
         return False
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raises ``Untrusted`` for what is no folder, or a folder in which another user may write."""
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise Untrusted(f"node store: {path} is not a folder")
-    if status.st_uid != os.geteuid():
-        raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", _OTHER_USER)
-    if status.st_mode & 0o022:
-        raise Untrusted(f"node store: others may write to {path}", f"chmod go-w {path}")
-
-
-def refuse_foreign_path(path: Path) -> None:
-    """Raises ``Untrusted`` if another user could put another folder into the place of ``path``.
-
-    This is so where ``path`` or a folder above it belongs to another user than this one and root, is a link
-    of such a user, or may be written by others and is not sticky. Passes over folders that are missing. A
-    user of whom this process's user namespace knows nothing is as good as root (Apptainer, bubblewrap).
-    """
-    _refuse_foreign_path(Path(os.path.abspath(path)), _MAX_LINKS)
-
-
-def _refuse_foreign_path(path: Path, links: int) -> None:
-    for folder in (*reversed(path.parents), path):
-        try:
-            status = folder.lstat()
-        except OSError:  # not there yet, or not to be seen: the store cannot be opened then
-            return
-        if _is_volume(folder):
-            continue
-        if status.st_uid not in (0, os.geteuid()) and not _is_of_host(folder, status):
-            raise Untrusted(
-                f"node store {path}: {folder} belongs to user {status.st_uid}",
-                _OTHER_USER,
-            )
-        if stat.S_ISLNK(status.st_mode):
-            if not links:
-                raise Untrusted(f"node store {path}: too many links at {folder}", "set CACHESVC_STORE")
-            target = Path(os.path.abspath(folder.parent / os.readlink(folder)))
-            _refuse_foreign_path(target / path.relative_to(folder), links - 1)
-            return
-        if _others_may_replace(status):
-            raise Untrusted(
-                f"node store {path}: others may write to {folder}, and so replace what is in it",
-                f"chmod go-w {folder}, or set CACHESVC_STORE",
-            )
-
-
-def _is_of_host(folder: Path, status: os.stat_result) -> bool:
-    """Return whether a folder belongs to a user who has no number in this user namespace, and this process
-    may not rename what others put there.
-
-    Linux shows such an owner as the *overflow* user, 65534: user_namespaces(7). Where that number has a user
-    of its own, as on a host, it is this user.
-    """
-    try:
-        unknown = int(Path("/proc/sys/kernel/overflowuid").read_text())
-        known = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
-        is_mapped = any(int(first) <= unknown < int(first) + int(count) for first, _, count in known)
-    except (OSError, ValueError):  # no Linux
-        return False
-    is_shut = bool(status.st_mode & stat.S_ISVTX) or not os.access(folder, os.W_OK, effective_ids=True)
-    return status.st_uid == unknown and not is_mapped and is_shut
-
-
-def _others_may_replace(status: os.stat_result) -> bool:
-    """Returns whether other users may rename what lies in the folder of this status.
-
-    A group without other members than this user is no other user.
-    """
-    mode = status.st_mode
-    if mode & stat.S_ISVTX or not mode & 0o022:
-        return False
-    return bool(mode & 0o002) or not _is_own_group(status.st_gid)
-
-
-def _is_volume(folder: Path) -> bool:
-    """Returns whether a folder is a volume of this container, which has its processes to itself.
-
-    A volume has the owner and the mode that it has on the host: `emptyDir` is open to all and never sticky,
-    and a bind mount belongs to a user of the host.
-    """
-    return os.path.ismount(folder) and (
-        bool(os.environ.get("KUBERNETES_SERVICE_HOST")) or any(map(os.path.exists, _CONTAINER_FILES))
-    )
-
-
-def _is_own_group(group: int) -> bool:
-    """Returns whether a group is the one that has this user's name and no other member."""
-    import grp
-    import pwd
-
-    try:
-        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
-    except KeyError:
-        return False
-    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
 
 
 def remove_entry(path: Path) -> None:

@@ -57,7 +57,7 @@ def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> Install
     if manifest.workload.script != folder_name(path):
         raise Untrusted(f"{path}: built in another cache folder")
     if process.distrusts(manifest.entry, verified.revision):
-        raise Distrusted(f"{path}: a process of this node died while it loaded a file of it")
+        raise Distrusted(f"{path}: two processes of this node crashed while they loaded a file of it")
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:

@@ -388,13 +388,13 @@ def _refuse_distrusted(verified: Accepted, context: RestoreContext, result: Rest
         return
     what = f"{manifest.statement.full_name} {manifest.statement.target}"
     fix = "publish another revision with cachesvc warm --force"
-    mark = context.store.died_of(manifest.entry, revision)
+    mark = context.store.crashed_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
     result.withdrawn.append(InstalledRevision(manifest, revision, 0, 0))
     raise Distrusted(
-        f"{what}: a process of this node died while it loaded files of revision {revision}",
-        f"{fix}, or remove {mark} if the process died of something else",
+        f"{what}: two processes of this node crashed while they loaded files of revision {revision}",
+        f"{fix}, or remove {mark} if they crashed of something else",
     )
 
 
@@ -411,7 +411,7 @@ def _still_trusted(verified: Accepted, context: RestoreContext, result: RestoreR
     except Distrusted:
         remove(verified.manifest, context.rules, context.roots())
         raise
-    context.store.trust_again(verified.manifest.entry)
+    context.store.trust_again(verified.manifest.entry, verified.revision)
 
 
 def _install(

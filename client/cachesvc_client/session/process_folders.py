@@ -206,8 +206,8 @@ class ProcessFolders:
                     self.kinds[name].accept(root, paths)
 
     def loading(self, kind: str, path: str) -> AbstractContextManager[None]:
-        """Return a guard for a block that loads a restored file as code: if this process dies in the block,
-        this node installs the revisions that have the file no more. Raises nothing."""
+        """Return a guard for a block that loads a restored file as code: if two processes crash in it, this
+        node installs the revisions that have the file no more, for a while. Raises nothing."""
         suspects = [
             (entry, revision)
             for revision, (entry, files) in list(self._allowed.items())

@@ -135,7 +135,7 @@ class Corrupt(Untrusted):
 
 class Distrusted(Untrusted):
     """Reports a revision that this node has withdrawn: its first output differed from eager, which is the
-    canary's verdict, or a process died while it loaded files of the revision."""
+    canary's verdict, or two processes crashed while they loaded files of the revision."""
 
     code = "distrusted"
 
