@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.index.inventory import Search
-from cachesvc.registry import inventory, provenance, reports, upkeep
+from cachesvc.registry import inventory, provenance, quarantine, upkeep
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     EntryPage,
@@ -150,13 +150,13 @@ async def delete_pin(registry: TheRegistry, token: TheToken, revision: Digest) -
 @router.put("/revisions/{revision}/quarantine", response_model=RevisionRecord)
 async def put_quarantine(registry: TheRegistry, token: TheToken, revision: Digest, body: Reason) -> Json:
     """Offers a revision to nobody, on every replica within 5 s."""
-    return Json(await to_thread.run_sync(upkeep.quarantine, registry, token, revision, body.why))
+    return Json(await to_thread.run_sync(quarantine.withdraw, registry, token, revision, body.why))
 
 
 @router.delete("/revisions/{revision}/quarantine", status_code=204, response_class=Response)
 async def delete_quarantine(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
     """Offers a revision again, where an operator or reports of inert installs withheld it."""
-    await to_thread.run_sync(reports.lift, registry, token, revision)
+    await to_thread.run_sync(quarantine.release, registry, token, revision)
     return Response(status_code=204)
 
 

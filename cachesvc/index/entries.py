@@ -23,6 +23,7 @@ from cachesvc_client.wire.records import Manifest
 from .signers import revoked_why, signer_removed
 from .sql import insert_unless_there, run_change, run_on_driver, upsert
 from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow
+from .withdrawals import keep_withdrawals
 
 LISTED = 5000
 """Rows of one listing, at most."""
@@ -351,6 +352,8 @@ class Entries:
         """Deletes a revision and returns its pack's key; ``None`` if it is a head, is pinned or is gone."""
         is_head = sa.exists().where(col(EntryRow.head) == col(RevisionRow.revision))
         row = self._session.get(RevisionRow, revision, populate_existing=True)
+        if row is not None:
+            keep_withdrawals(self._session, Digest(row.entry), revision)
         unless_held = sa.delete(RevisionRow).where(
             col(RevisionRow.revision) == revision, ~is_head, col(RevisionRow.pinned).is_(None)
         )
@@ -373,6 +376,7 @@ class Entries:
         packs = [(key, pinned) for key, pinned in rows]
         if any(pinned is not None for _, pinned in packs):
             return None
+        keep_withdrawals(self._session, entry)
         run_change(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
         run_change(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
         return [key for key, _ in packs]

@@ -18,7 +18,7 @@ from cachesvc_client.wire.reports import STATES
 from .entries import between_spaces, compile_seconds, heads_where
 from .signers import revoked_why
 from .sql import run_change
-from .tables import EntryRow, RevisionRow, UsefulnessRow
+from .tables import EntryRow, RevisionRow, UsefulnessRow, WithdrawalRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,12 @@ class Inventory:
 
     def starting_with(self, kind: str, beginning: str, limit: int) -> list[Digest]:
         """Returns entries (``kind`` *entry*) or revisions whose digest begins with ``beginning``."""
-        column = col(EntryRow.entry) if kind == "entry" else col(RevisionRow.revision)
-        query = sa.select(column).where(column.startswith(beginning, autoescape=True)).limit(limit)
+        columns = [EntryRow.entry] if kind == "entry" else [RevisionRow.revision, WithdrawalRow.revision]
+        found = [
+            sa.select(column).where(column.startswith(beginning, autoescape=True))
+            for column in map(col, columns)
+        ]
+        query = sa.union(*found).limit(limit)
         return [Digest(row[0]) for row in self._session.connection().execute(query)]
 
     def pin(self, revision: Digest, now: int | None) -> bool:
@@ -130,9 +134,13 @@ class Inventory:
             )
         )
         withheld: list[Withheld] = []
-        for query in (by_operators, by_reports):
+        for query, where in (
+            (by_operators, EntryRow.namespace),
+            (by_reports, EntryRow.namespace),
+            (_deleted(), WithdrawalRow.namespace),
+        ):
             if namespace != ANY:
-                query = query.where(col(EntryRow.namespace) == namespace)
+                query = query.where(col(where) == namespace)
             for row in self._session.connection().execute(query.limit(limit)):
                 place = (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
                 environment = Digest(row[7]) if row[7] else None
@@ -320,6 +328,15 @@ class Inventory:
         )
         rows = self._session.connection().execute(query)
         return [(Digest(row[0]), row[1], row[2], row[3], row[4]) for row in rows]
+
+
+def _deleted() -> Any:
+    """Selects what was withdrawn and is refused still, though it was deleted."""
+    row = WithdrawalRow
+    columns = (row.revision, row.namespace, row.name, row.tag, row.target, row.since)
+    why = (col(row.why) + " (deleted)").label("why")
+    gone = ~sa.exists().where(col(RevisionRow.revision) == col(row.revision))
+    return sa.select(*map(col, columns), why, sa.null()).where(gone)
 
 
 def _place() -> list[Any]:

@@ -281,7 +281,43 @@ class RevisionRow(SQLModel, table=True):
         # Sums and orders over all rows read these alone, and not the envelopes.
         sa.Index(None, "entry", "pack_size"),
         sa.Index(None, "last_used", "published", "revision"),
+        sa.Index(None, "pack"),
         _of_withheld_rows(),
+    )
+
+
+class WithdrawalRow(SQLModel, table=True):
+    """What its namespace takes at no commit: a revision that an operator quarantined, with its bytes, and one
+    that was deleted while its signer was revoked, without them (``pack`` is ``None``). The row outlives the
+    revision. ``sequence``: the highest of the entry when the revision was deleted, else its own; older ones
+    are refused there. ``files``: how many different files ``withdrawn_files`` has."""
+
+    __tablename__ = "withdrawals"
+    revision: str = Field(primary_key=True, max_length=DIGEST)
+    namespace: str = Field(max_length=128)
+    name: str = Field(max_length=1100)
+    tag: str = Field(max_length=128)
+    target: str = Field(max_length=256)
+    entry: str = Field(max_length=DIGEST)
+    sequence: int = Field(sa_type=sa.BigInteger)
+    pack: str | None = Field(default=None, max_length=DIGEST)
+    files: int
+    since: int = Field(sa_type=sa.BigInteger)
+    why: str = Field(max_length=300)
+    __table_args__ = (sa.Index(None, "namespace", "pack"), sa.Index(None, "entry", "sequence"))
+
+
+class WithdrawnFileRow(SQLModel, table=True):
+    """The digest of a file of a withdrawn revision."""
+
+    __tablename__ = "withdrawn_files"
+    digest: str = Field(primary_key=True, max_length=DIGEST)
+    revision: str = Field(
+        primary_key=True,
+        max_length=DIGEST,
+        foreign_key="withdrawals.revision",
+        ondelete="CASCADE",
+        index=True,
     )
 
 

@@ -34,6 +34,7 @@ from .trust import TrustFiles
 from .uploads import Uploads
 from .usefulness import Usefulness
 from .webhooks import Webhooks
+from .withdrawals import Withdrawals
 
 
 class Unit:
@@ -61,6 +62,7 @@ class Unit:
         self.audit = Audit(session)
         self.webhooks = Webhooks(session)
         self.mirrors = Mirrors(session)
+        self.withdrawals = Withdrawals(session)
 
     @property
     def connection(self) -> sa.Connection:

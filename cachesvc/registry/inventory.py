@@ -275,6 +275,9 @@ def _absent(revision: Digest) -> NotFound:
 
 
 def _visible(unit: Unit, by: Token, kind: str, digest: Digest) -> bool:
+    withdrawn_in = unit.withdrawals.namespace_of(digest) if kind == "revision" else None
+    if withdrawn_in is not None and may(by, Action.admin, withdrawn_in):
+        return True  # also if it was deleted: a release names it
     rows = unit.inventory.revisions(digest) if kind == "entry" else [unit.inventory.revision(digest)]
     return any(row is not None and may(by, Action.read, row.namespace, row.lane) for row in rows)
 

@@ -50,6 +50,7 @@ from .intake import (
     record_received,
 )
 from .provenance import demand_required, demand_vouched
+from .quarantine import demand_offerable
 from .quota import add_pending, demand_room
 
 _ID = re.compile(r"u-[0-9a-f]{32}")
@@ -201,6 +202,7 @@ def _commit(
             sequence=manifest.statement.sequence,
         )
         if created:
+            demand_offerable(unit, verified)
             demand_vouched(unit, token, verified, request.deed)
             demand_required(unit, verified)
             published = _record(registry, unit, token, upload, verified, received)

@@ -328,23 +328,6 @@ def inert_since(registry: Registry, by: Token, since: int, limit: int) -> list[I
         return unit.usefulness.inert_since(by.namespace, since, limit)
 
 
-def lift(registry: Registry, by: Token, revision: Digest) -> None:
-    """Offers a revision again wherever reports or an operator withheld it. Raises ``NotFound``, also for one
-    that the token may not see, and if it is withheld nowhere."""
-    with registry.index.write() as unit:
-        subject = unit.usefulness.subjects([revision]).get(revision)
-        if subject is None or not may(by, Action.read, subject.namespace, subject.lane):
-            raise NotFound(f"revision {revision} does not exist")
-        demand(by, Action.admin, subject.namespace)
-        lifted = unit.usefulness.lift(revision)
-        if not unit.inventory.quarantine(revision, None) and not lifted:
-            raise NotFound(f"revision {revision} is offered everywhere")
-        note(registry, unit, by, "quarantine.release", subject.namespace, revision)
-        row = unit.inventory.revision(revision)
-        webhooks.announce_revision(registry, unit, RELEASED, row, by=by.token)
-    forget_answers(registry, subject.namespace)
-
-
 def _rate_error(registry: Registry, token: Token) -> TooMany | None:
     """Counts a report of a token; returns the error if there are too many."""
     span = int(registry.clock()) // RATE_SECONDS

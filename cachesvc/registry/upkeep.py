@@ -8,9 +8,7 @@ from cachesvc_client.wire.admin import NamespaceRecord, Policy, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.webhooks import WITHHELD
 
-from . import webhooks
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
@@ -43,20 +41,6 @@ def pin(registry: Registry, by: Token, revision: Digest, why: str = "") -> Revis
 def unpin(registry: Registry, by: Token, revision: Digest) -> RevisionRecord:
     """Unpins a revision; one that is not pinned is a success."""
     return _set_pin(registry, by, revision, None, "revision.unpin", "")
-
-
-def quarantine(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
-    """Offers a revision to nobody, on every replica within 5 s. Starts keep what they have
-    installed. A second call is a success, and keeps the first reason. ``reports.lift`` ends the
-    quarantine."""
-    with registry.index.write() as unit:
-        row = _administered(unit, by, revision)
-        if unit.inventory.quarantine(revision, registry.now, why):
-            note(registry, unit, by, "quarantine.set", row.namespace, revision, why=why or None)
-            webhooks.announce_revision(registry, unit, WITHHELD, row, why=why, by=by.token)
-        row = readable_revision(unit, by, revision)
-    forget_answers(registry, row.namespace)
-    return row
 
 
 def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | None) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.registry import inventory, reports, tokens, upkeep
+from cachesvc.registry import inventory, quarantine, tokens, upkeep
 from cachesvc.registry.context import Registry
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import Expiry, RevisionRecord
@@ -146,8 +146,8 @@ def change_revision(
     row = inventory.get_revision(registry, by, revision)
     why = _why(fields, REVISION[action].why)
     act: dict[str, Callable[[], object]] = {
-        "quarantine": lambda: upkeep.quarantine(registry, by, revision, why),
-        "release": lambda: reports.lift(registry, by, revision),
+        "quarantine": lambda: quarantine.withdraw(registry, by, revision, why),
+        "release": lambda: quarantine.release(registry, by, revision),
         "pin": lambda: upkeep.pin(registry, by, revision, why),
         "unpin": lambda: upkeep.unpin(registry, by, revision),
         "delete": lambda: upkeep.delete_revision(registry, by, revision),

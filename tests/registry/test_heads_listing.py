@@ -10,7 +10,7 @@ from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import heads_listing, signers, upkeep
+from cachesvc.registry import heads_listing, quarantine, signers, upkeep
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.mirrors import HeadRow
@@ -62,9 +62,9 @@ def test_the_mark_changes_with_what_a_mirror_has_to_know(reg: Inside) -> None:
     assert changed()
     reg.publish(second := make(reg.key, content=b"second"), first.revision)
     assert changed()
-    upkeep.quarantine(reg.registry, ROOT, second.revision, "wrong")
+    quarantine.withdraw(reg.registry, ROOT, second.revision, "wrong")
     assert changed()
-    upkeep.quarantine(reg.registry, ROOT, other.revision, "wrong too")
+    quarantine.withdraw(reg.registry, ROOT, other.revision, "wrong too")
     assert changed()
     upkeep.delete_entry(reg.registry, ROOT, other.manifest.entry, None)
     assert changed()
@@ -75,11 +75,11 @@ def test_the_mark_changes_with_what_a_mirror_has_to_know(reg: Inside) -> None:
 def test_a_withheld_head_is_listed_with_its_reason(reg: Inside) -> None:
     key = SigningKey.generate()
     signers.add_signer(reg.registry, None, SignerRecord("team", key.public))
-    made, other = make(reg.key), make(key, target="other")
+    made, other = make(reg.key), make(key, target="other", content=b"other")
     for publication in (made, other):
         reg.publish(publication)
     assert {row.withheld for row in whole(reg)[0]} == {None}
-    upkeep.quarantine(reg.registry, ROOT, made.revision, "wrong numbers")
+    quarantine.withdraw(reg.registry, ROOT, made.revision, "wrong numbers")
     signers.remove_signer(reg.registry, ROOT, "team", key.public)
     why = {row.revision: row.withheld for row in whole(reg)[0]}
     assert why[made.revision] == "wrong numbers"

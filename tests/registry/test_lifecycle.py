@@ -18,7 +18,7 @@ from registry_making import FINGERPRINT, Publication, make
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.inventory import Search
-from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, signers, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, quarantine, reports, resolve, signers, upkeep
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
@@ -311,7 +311,7 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
     for action in (
         lambda by: upkeep.pin(reg.registry, by, one.revision),
         lambda by: upkeep.unpin(reg.registry, by, one.revision),
-        lambda by: upkeep.quarantine(reg.registry, by, one.revision, ""),
+        lambda by: quarantine.withdraw(reg.registry, by, one.revision, ""),
         lambda by: upkeep.delete_entry(reg.registry, by, one.manifest.entry, None),
         lambda by: upkeep.delete_revision(reg.registry, by, one.revision),
         lambda by: upkeep.set_policy(reg.registry, by, TEAM, Policy()),
@@ -349,8 +349,8 @@ def test_a_withheld_revision_is_offered_to_nobody_until_it_is_released(reg: Insi
     reg.publish(one)
     request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
     assert one.revision.encode() in reg.answer(request)
-    upkeep.quarantine(reg.registry, ROOT, one.revision, "wrong numbers")
-    upkeep.quarantine(reg.registry, ROOT, one.revision, "another reason")
+    quarantine.withdraw(reg.registry, ROOT, one.revision, "wrong numbers")
+    quarantine.withdraw(reg.registry, ROOT, one.revision, "another reason")
     assert one.envelope not in reg.answer(request)
     [rejected] = reg.resolve().rejected
     assert "wrong numbers" in str(rejected.differences[0])
@@ -358,10 +358,10 @@ def test_a_withheld_revision_is_offered_to_nobody_until_it_is_released(reg: Insi
     row = RevisionReport(one.revision, "hit")
     reports.report(reg.registry, ROOT, ReportRequest("0" * 32, FINGERPRINT, (row,)))
     assert reg.resolve().revisions == ()
-    reports.lift(reg.registry, ROOT, one.revision)
+    quarantine.release(reg.registry, ROOT, one.revision)
     assert len(reg.resolve().revisions) == 1
     with pytest.raises(NotFound, match="offered everywhere"):
-        reports.lift(reg.registry, ROOT, one.revision)
+        quarantine.release(reg.registry, ROOT, one.revision)
 
 
 def test_entries_of_an_older_replica_are_found(reg: Inside) -> None:

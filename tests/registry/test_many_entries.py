@@ -143,10 +143,10 @@ def test_a_lane_gets_its_own_entries_and_all_of_the_trunk(many: Inside, key: Sig
 def test_a_withheld_graph_is_not_answered(many: Inside) -> None:
     from registry_inside import ROOT
 
-    from cachesvc.registry import upkeep
+    from cachesvc.registry import quarantine
 
     revision = many.resolve(keys=(key_of(4),)).revisions[0].revision
-    upkeep.quarantine(many.registry, ROOT, revision, "wrong numbers")
+    quarantine.withdraw(many.registry, ROOT, revision, "wrong numbers")
     answer = many.resolve(keys=(key_of(4),))
     assert answer.revisions == () and answer.rejected[0].withheld
 

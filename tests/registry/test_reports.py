@@ -22,7 +22,7 @@ from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.usefulness import ENVIRONMENTS, KEPT_DAYS, InertHost, count_hosts, useless
 from cachesvc.index.usefulness import KEPT_HOSTS
-from cachesvc.registry import gc, reports
+from cachesvc.registry import gc, quarantine, reports
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace
@@ -542,4 +542,5 @@ def test_use_cases_check_rights_themselves(reg: Inside) -> None:
     with pytest.raises(InvalidRequest, match="does not fit"):
         reports.report(reg.registry, ROOT, request(publication.revision, fingerprint={"torch": "1"}))
     with pytest.raises(NotFound):
-        reports.lift(reg.registry, Token("t-9", "x", Role.admin, Namespace("else")), publication.revision)
+        stranger = Token("t-9", "x", Role.admin, Namespace("else"))
+        quarantine.release(reg.registry, stranger, publication.revision)

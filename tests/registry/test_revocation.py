@@ -16,7 +16,7 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.nodes import SEEN_STEP_SECONDS
-from cachesvc.registry import audit, download, gc, inventory, provenance, reports, signers, tokens, upkeep
+from cachesvc.registry import audit, download, gc, inventory, provenance, quarantine, reports, signers, tokens
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.kinds import RULES
@@ -133,9 +133,9 @@ def test_packs_are_not_given_for_each_reason_to_offer_them_to_nobody(reg: Inside
         return ""
 
     assert refusal() == ""
-    upkeep.quarantine(reg.registry, ROOT, made.revision, "wrong numbers")
+    quarantine.withdraw(reg.registry, ROOT, made.revision, "wrong numbers")
     assert "withheld by an operator (wrong numbers)" in refusal()
-    reports.lift(reg.registry, ROOT, made.revision)
+    quarantine.release(reg.registry, ROOT, made.revision)
     assert refusal() == ""
     demand = RequireRequest("builder=https://github.com/org/app/*")
     provenance.set_requirement(reg.registry, ROOT, Namespace("team"), demand)

@@ -14,7 +14,7 @@ from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import gc, holdings, reports, tokens, upkeep, webhooks
+from cachesvc.registry import gc, holdings, quarantine, reports, tokens, webhooks
 from cachesvc.registry.context import Registry
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
@@ -129,9 +129,9 @@ def test_quarantine_and_cold_starts_are_told(reg: Inside, receiver: Receiver) ->
     add(reg, receiver, "revision.withheld", "revision.released", "revision.cold")
     one = make(reg.key)
     reg.publish(one)
-    upkeep.quarantine(reg.registry, ROOT, one.revision, "it is wrong")
-    upkeep.quarantine(reg.registry, ROOT, one.revision, "again")
-    reports.lift(reg.registry, ROOT, one.revision)
+    quarantine.withdraw(reg.registry, ROOT, one.revision, "it is wrong")
+    quarantine.withdraw(reg.registry, ROOT, one.revision, "again")
+    quarantine.release(reg.registry, ROOT, one.revision)
     others = [Token(f"t-{n}", "host", Role.report, "team") for n in range(3)]
     for number, token in enumerate(others):
         report(reg, one, "inert", "abc"[number], token)

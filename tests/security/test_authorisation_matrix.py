@@ -20,7 +20,7 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep, webhooks
+from cachesvc.registry import claims, publishers, quarantine, signers, tokens, trust, webhooks
 from cachesvc.registry.context import Limits
 from cachesvc.tuf.changes import next_root, next_targets
 from cachesvc.tuf.draft import Draft
@@ -257,12 +257,13 @@ class World:
             lane = Lane(text) if text else None
             where = (space, text)
             common = {"namespace": space, "lane": text, "sequence": START * 1000}
-            self.made[where] = make(self.reg.key, name="model", **common)
+            withheld = f"{space} {text}".encode()  # bytes that nothing else has
+            self.made[where] = make(self.reg.key, name="model", content=withheld, **common)
             self.offered[where] = make(self.reg.key, name="offered", **common)
             self.fresh[where] = make(self.reg.key, name="fresh", **common)
             self.reg.publish(self.made[where])
             self.reg.publish(self.offered[where])
-            upkeep.quarantine(registry, ROOT, self.made[where].revision, "so that it can be lifted")
+            quarantine.withdraw(registry, ROOT, self.made[where].revision, "so that it can be lifted")
             subject = ClaimSubject(namespace, name, Digest.of(b"environment"), lane=lane)
             self.claims[where] = claims.take(registry, ROOT, ClaimRequest(subject, HOLDER))
             with registry.index.write() as unit:

@@ -15,7 +15,7 @@ import httpx
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.registry import reports, signers, tokens, upkeep
+from cachesvc.registry import quarantine, reports, signers, tokens
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
@@ -188,7 +188,7 @@ def fill(one: Site) -> None:
     report_starts(one, f"torch was built with {HOSTILE}")
     registry = one.inside.registry
     one.token("hostile", "read", "team", label=HOSTILE)
-    upkeep.quarantine(registry, ROOT, one.published["tagged"].revision, HOSTILE)
+    quarantine.withdraw(registry, ROOT, one.published["tagged"].revision, HOSTILE)
     signers.add_signer(registry, ROOT, SignerRecord(Namespace("team"), SigningKey.generate().public, HOSTILE))
     tokens.revoke_token(registry, ROOT, one.tokens["revoked"])
 

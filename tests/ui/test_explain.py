@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cachesvc.registry import upkeep
+from cachesvc.registry import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.explain import Explanation, explain, read_facts
 from cachesvc_client.config import Config
@@ -59,7 +59,7 @@ def plain(text: str) -> str:
 
 def test_the_page_says_what_the_command_says_in_each_environment(own_site: Site, tmp_path: Path) -> None:
     """Entries that fit, that differ, that are withheld by reports, and that an operator withholds."""
-    upkeep.quarantine(own_site.inside.registry, ROOT, own_site.published["old model"].revision, "wrong")
+    quarantine.withdraw(own_site.inside.registry, ROOT, own_site.published["old model"].revision, "wrong")
     browser = own_site.browser("reader")
     links = explain_links(browser.page("/ui/coverage/team/llm/llama-8b"))
     links += explain_links(browser.page(LLAMA))

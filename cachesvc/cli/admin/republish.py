@@ -134,6 +134,7 @@ def rollback(
         operator = _Operator.of(config, remote, parse_lifetime(expires))
         key = complete_digest(remote, "revision", revision)
         verified = download_envelope(remote, key, operator.acceptance)
+        _refuse_withdrawn(remote, key)
         statement = verified.manifest.statement
         head = _head(remote, verified.manifest.entry)
         if head is not None and head.revision == verified.revision:
@@ -174,6 +175,7 @@ def _checked_heads(
     for row in entries:
         verified = download_envelope(remote, row.revision, operator.acceptance, expected, operator.store)
         entry = verified.manifest.entry
+        _refuse_withdrawn(remote, verified.revision)
         if entry in checked:
             raise Corrupt(
                 f"the registry lists entry {digest_text(entry)} twice: only one of its revisions is the head"
@@ -185,7 +187,6 @@ def _checked_heads(
 def _republish(remote: Remote, operator: _Operator, verified: Accepted, tag: Tag, apply: bool) -> Republished:
     """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
     what it would publish."""
-    _refuse_revoked(remote, verified.revision)
     before = verified.manifest.statement
     manifest = _under_tag(verified, tag, operator)
     published = manifest.statement
@@ -215,15 +216,20 @@ def _republish(remote: Remote, operator: _Operator, verified: Accepted, tag: Tag
     )
 
 
-def _refuse_revoked(remote: Remote, revision: Digest) -> None:
-    """Raises ``Untrusted`` for what a revoked key signed: signed again, it would be offered again. An
-    operator's own list of trusted keys may still have that key."""
+def _refuse_withdrawn(remote: Remote, revision: Digest) -> None:
+    """Raises ``Untrusted`` for what a revoked key signed or an operator withdrew: signed again, it would be
+    offered again. An operator's own list of trusted keys may still have that key."""
     row = remote.call("GET", f"/v1/revisions/{revision}", None, RevisionRecord)
     if row.signer_revoked is not None:
-        raise Untrusted(
-            f"revision {digest_text(revision)}: its {signer_revoked(row.signer_revoked)}",
-            "compile it again: cachesvc warm --force",
+        why, hint = f"its {signer_revoked(row.signer_revoked)}", "compile it again: cachesvc warm --force"
+    elif row.quarantined is not None:
+        why, hint = (
+            f"is in quarantine: {row.why}",
+            f"if it is right: cachesvc admin quarantine release {revision}",
         )
+    else:
+        return
+    raise Untrusted(f"revision {digest_text(revision)}: {why}", hint)
 
 
 def _under_tag(verified: Accepted, tag: Tag, operator: _Operator) -> Manifest:

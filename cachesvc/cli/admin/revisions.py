@@ -211,17 +211,22 @@ def set_quarantine(
     why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Offer a revision to nobody, on every replica within 5 s; services compile for themselves."""
+    """Offer the bytes of a revision to nobody, on every replica within 5 s, and take them at no commit, also
+    when the revision is deleted; services compile for themselves."""
     _mark(context, revision, "quarantine", why, as_json)
 
 
 @quarantines.command("release")
 def release(context: typer.Context, revision: RevisionId, as_json: AsJson = False) -> None:
-    """Offer a revision again, where an operator or reports withheld it."""
+    """Offer a revision again, where an operator or reports withheld it or its bytes."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         registry.tell("DELETE", f"/v1/revisions/{key}/quarantine")
-        row = registry.call("GET", f"/v1/revisions/{key}", None, RevisionRecord)
+        try:
+            row = registry.call("GET", f"/v1/revisions/{key}", None, RevisionRecord)
+        except NotFound:
+            show_line(f"revision {digest_text(key)} was deleted; it may be published again", err=True)
+            return
     show_record(row, REVISION_COLUMNS, as_json)
 
 
