@@ -16,10 +16,12 @@ from cachesvc_client.wire.records import Manifest
 
 from .signers import revoked_why
 from .sql import run_change, upsert
-from .tables import EntryRow, NamespaceRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
+from .tables import EntryRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
 
 _BATCH = 500
 """Digests in one statement."""
+_LOCKS = 7236457
+"""The kind of PostgreSQL's advisory locks of namespaces; any constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,12 @@ class Withdrawals:
 
     def lock(self, namespace: Namespace, *, alone: bool) -> None:
         """Waits until no other transaction withdraws something of a namespace (``alone``: or commits there),
-        so that none misses what the other writes."""
-        row = sa.select(col(NamespaceRow.namespace)).where(col(NamespaceRow.namespace) == namespace)
-        self._session.connection().execute(row.with_for_update(read=not alone)).all()
+        so that none misses what the other writes. To be called first: a commit that waits here holds no
+        row that a withdrawal needs. SQLite has one writer at a time anyway."""
+        connection = self._session.connection()
+        if connection.dialect.name == "postgresql":
+            take = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+            connection.execute(sa.select(take(_LOCKS, sa.func.hashtext(namespace))))
 
     def of_same_pack(self, namespace: Namespace, pack: Digest) -> list[Digest]:
         """Returns the revisions of a namespace that have a pack."""

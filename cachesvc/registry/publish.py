@@ -191,6 +191,7 @@ def _commit(
     manifest = verified.manifest
     served: Sequence[Digest] = ()
     with registry.index.write() as unit:
+        unit.withdrawals.lock(upload.namespace, alone=False)
         head = unit.entries.lock(manifest, registry.now)
         # The first commit of this revision gave the claim back, so a second one shows an old claim.
         if request.claim is not None and (head is None or head.revision != verified.revision):

@@ -66,9 +66,7 @@ def release(registry: Registry, by: Token, revision: Digest) -> None:
 
 def demand_offerable(unit: Unit, verified: Accepted) -> None:
     """Raises ``Untrusted`` for a revision that was withdrawn, or whose bytes were, in the transaction of its
-    commit."""
-    statement = verified.manifest.statement
-    unit.withdrawals.lock(statement.namespace, alone=False)
+    commit, which has taken the lock of withdrawals."""
     found = unit.withdrawals.against(verified.manifest, verified.revision)
     if found is None:
         return
