@@ -8,9 +8,12 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib.metadata
+import importlib.util
 import os
 import sys
 import weakref
+from pathlib import Path
 
 import frames_model as helper
 import torch
@@ -108,6 +111,39 @@ def recursion_limit():
 @change_everywhere
 def change_recursion_limit():
     sys.setrecursionlimit(6000)
+
+
+def place_package(version):
+    """Put a package of a version where this process finds it."""
+    Path("packages", "cachesvc_read.dist-info").mkdir(parents=True, exist_ok=True)
+    Path("packages", "cachesvc_read.dist-info", "METADATA").write_text(
+        f"Name: cachesvc-read\nVersion: {version}\n"
+    )
+    importlib.invalidate_caches()
+
+
+sys.path.insert(0, os.path.abspath("packages"))
+place_package("1.0")
+
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):  # earlier ones break the graph there
+
+    @program
+    def version_of_a_package():
+        return compiled(lambda x: times(x, len(importlib.metadata.version("cachesvc-read"))))
+
+    @change
+    def change_version_of_a_package():
+        place_package("2.0.1")
+
+    @program
+    def whether_a_package_is_there():
+        return compiled(lambda x: times(x, 2 if importlib.util.find_spec("cachesvc_absent") else 1))
+
+    @change
+    def change_whether_a_package_is_there():
+        Path("packages").mkdir(exist_ok=True)
+        Path("packages", "cachesvc_absent.py").touch()
+        importlib.invalidate_caches()
 
 
 class Shape(abc.ABC):  # noqa: B024

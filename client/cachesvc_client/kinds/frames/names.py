@@ -38,6 +38,13 @@ POLYFILL = Hook(
     _NO_FRAMES,
     role="speed",
 )
+SKIPPED = Hook(
+    "torch._dynamo.variables.functions",
+    "SkipFunctionVariable.call_function",
+    _READS,
+    _NO_FRAMES,
+    role="speed",
+)
 FOLDED = Hook(
     "torch._dynamo.variables.torch",
     "TorchInGraphFunctionVariable.call_function",
@@ -147,7 +154,7 @@ SOURCES = Hook(
     role="speed",
 )
 HOOKS = (
-    *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
+    *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT),
     *(GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
 )

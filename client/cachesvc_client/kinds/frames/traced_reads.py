@@ -12,7 +12,10 @@ to, also where the trace failed inside of that function.
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
+import importlib.util
 import os
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -34,6 +37,7 @@ from .names import (
     HAS_ATTRIBUTE,
     INLINE,
     POLYFILL,
+    SKIPPED,
 )
 from .stored import Read, Reads
 
@@ -122,7 +126,7 @@ class TracedReads:
         value = _constant(answer)
         if value is _UNKNOWN:
             return
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+        name = _name(function)
         given = tuple(map(_constant, arguments))
         if named_arguments or not all(value is None or type(value) in PLAIN for value in given):
             self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
@@ -134,6 +138,22 @@ class TracedReads:
             self.answers[read] = _answer(value)
         except (AttributeError, LookupError, TypeError):
             self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
+
+    def note_skipped(self, function: Any, arguments: Any, named_arguments: Any, answer: Any) -> None:
+        """Record what a function answered that Dynamo calls and does not trace. Torch 2.13 began to ask so
+        which packages there are."""
+        import importlib.metadata
+
+        value, given = _constant(answer), tuple(map(_constant, arguments))
+        if function in (importlib.util.find_spec, importlib.metadata.version) and not named_arguments:
+            # A name with a dot would import the package that it begins with.
+            if all(type(one) is str and "." not in one for one in given):
+                read = Read(function.__module__, function.__qualname__, given)
+                self.answers[read] = _answer(function(*given))
+                return
+        elif getattr(function, "__module__", "") == re.__name__ or value is None or value is _UNKNOWN:
+            return
+        self.refuse(f"the answer of {_name(function)} becomes a constant, and cannot be compared")
 
     def note_instance(self, variable: Any, classes: Any, *, of_class: bool) -> None:
         """Record whether an object is of a class that decides that by itself, such as an abstract one.
@@ -172,6 +192,7 @@ class ReadsHooks:
             (BUILTIN, self._builtin),
             (POLYFILL, self._polyfill),
             (FOLDED, self._folded),
+            (SKIPPED, self._skipped),
             (CONSTANT, self._constant_result),
             (CONSTANT_METHOD, self._constant_method),
             (ABSENT_KEY, self._absent_key),
@@ -236,6 +257,12 @@ class ReadsHooks:
             function = call.args[0].fn
             if not _is_pure(function):
                 self._now[-1].note_answer(function, call.args[2], call.args[3], answer)
+        return answer
+
+    def _skipped(self, call: imports.Call) -> Any:
+        answer = call()
+        if self._now:
+            self._now[-1].note_skipped(call.args[0].value, call.args[2], call.args[3], answer)
         return answer
 
     def _folded(self, call: imports.Call) -> Any:
@@ -412,7 +439,14 @@ def _constant(variable: Any) -> Any:
 
 def _answer(value: Any) -> str:
     """Return the answer of a function as a text. Raises ``TypeError`` for one that has none."""
+    if isinstance(value, importlib.machinery.ModuleSpec):
+        loader, places = type(value.loader).__qualname__, value.submodule_search_locations
+        return f"{value.name} of {loader} at {value.origin}, {list(places or ())}"
     return describe(value)
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
 
 
 def _variable(name: str) -> str:
