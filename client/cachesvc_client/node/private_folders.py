@@ -4,6 +4,7 @@ uses it."""
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..wire.errors import StorageFull
 from .safe_files import FOLDER_FLAGS
 from .store_files import StoreFiles, is_same_file, refuse_foreign, remove_entry
 
+_log = logging.getLogger("cachesvc")
 _MAX_OWN_FOLDERS = 4096
 """Number of processes of a node that can have a folder of their own at the same time."""
 
@@ -82,6 +84,8 @@ class PrivateFolders:
             return None
         if not os.listdir(handle):
             return handle
+        # No record says who made what an earlier process left, or what came since.
+        _log.info("removed what lay in %s: its origin is unknown", path)
         # Moved in one step: a process that is killed here leaves an empty folder, or none.
         aside = self._files.temporary()
         os.rename(path, aside)

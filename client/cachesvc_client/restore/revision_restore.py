@@ -264,7 +264,7 @@ def check_revision(
         _accept(verified, context, result)
     fetch = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
     install = partial(_install_pack, verified, fetch, context, result)
-    return StagedRevision(verified.manifest, verified.revision, fetch, install)
+    return StagedRevision(verified.manifest, verified.revision, verified.signer, fetch, install)
 
 
 def _bundle(
@@ -287,7 +287,7 @@ def _bundle(
     ) -> InstalledRevision | None:
         return _install(verified, path, offset, _going_by(may_install, context), result, rank)
 
-    return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
+    return StagedRevision(verified.manifest, verified.revision, verified.signer, lambda: None, install)
 
 
 def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], lane: Lane | None) -> None:
@@ -404,7 +404,7 @@ def _refuse_distrusted(verified: Verified, context: RestoreContext, result: Rest
     mark = context.store.died_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
-    result.withdrawn.append(InstalledRevision(manifest, revision, 0, 0))
+    result.withdrawn.append(InstalledRevision(manifest, revision, verified.signer, 0, 0))
     raise Distrusted(
         f"{what}: a process of this node died while it loaded files of revision {revision}",
         f"{fix}, or remove {mark} if the process died of something else",
@@ -457,7 +457,7 @@ def _install(
     if counts is None:
         return None
     files = counts.written + counts.kept + counts.merged
-    return InstalledRevision(verified.manifest, verified.revision, files, counts.bytes)
+    return InstalledRevision(verified.manifest, verified.revision, verified.signer, files, counts.bytes)
 
 
 def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
