@@ -138,5 +138,21 @@ def test_what_is_older_than_the_process_is_a_stranger(root: Path) -> None:
     began = time.time_ns()
     time.sleep(0.05)
     (root / PATHS["b"]).write_bytes(b"2")
-    older = Ledger(began).older([{"inductor": root}], RULES)
-    assert older == {("inductor", PATHS["a"])}
+    present = Ledger(began).present([{"inductor": root}], RULES)
+    assert present == {("inductor", PATHS["a"]): True, ("inductor", PATHS["b"]): False}
+
+
+def test_a_kernel_that_was_written_out_of_a_graph_has_the_graphs_origin(root: Path) -> None:
+    """PyTorch writes the kernels of a graph that it loads into the folder. No manifest names them, and the
+    next graph may be made of them."""
+    kernel = "K" * 52
+    holds, embeds = f"kernel {kernel}".encode(), f"my kernel {kernel}".encode()
+    present = [("triton", f"{kernel}/k.cubin")]
+    for source, expected in ((Source(THEIRS, LANE), "c"), (Source(OURS, None), "abc")):
+        ledger = Ledger(0)
+        ledger.note(signed(source.signer, source.lane, a=holds))
+        files = known(ledger, root, {"a": holds, "b": embeds, "c": b"nothing"}, made="bc")
+        derived = ledger.derive(files, set(), present)
+        assert letters(select(derived, Source(OURS, None)).files) == expected
+    unknown = known(Ledger(0), root, {"a": holds, "b": embeds, "c": b"nothing"}, made="bc")
+    assert letters(select(Ledger(0).derive(unknown, set(), present), Source(OURS, None)).files) == "c"

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -156,11 +156,14 @@ class Ledger:
             return Origin(same)
         return Origin(unknown=_CHANGED if signed else _NO_RECORD)
 
-    def derive(self, files: Iterable[KnownFile], strangers: Set[Place]) -> list[KnownFile]:
+    def derive(
+        self, files: Sequence[KnownFile], strangers: Set[Place], present: Iterable[Place] = ()
+    ) -> list[KnownFile]:
         """Return the files with the origins of what they were made of.
 
         A compiled graph holds the kernels that its compiler found, and a traced one the graphs. It names them
         by their keys, which are the names of their folders. ``strangers``: files of unknown origin.
+        ``present``: all files in the folders. PyTorch writes kernels there out of a graph that it loads.
         """
         keys: dict[bytes, set[Source | None]] = {}
         for _, places, source in list(self._revisions.values()):
@@ -168,17 +171,24 @@ class Ledger:
                 keys.setdefault(key, set()).add(source)
         for key in _keys_of(strangers - self.installed()):
             keys.setdefault(key, set()).add(None)
+        made = {known.place for known in files if known.origin.made}
+        strays = dict.fromkeys(_keys_of({*present} - made - self.installed()))
+        for known in files if strays else ():
+            origin = known.origin
+            for key in () if origin.made else _named_in(_bytes(known.file), strays):
+                keys.setdefault(key, set()).update(origin.sources or {None})
         return [_derived(known, keys) for known in files]
 
-    def older(self, every_roots: Iterable[Mapping[str, Path]], rules: Mapping[str, KindRules]) -> set[Place]:
-        """Return the files that lay in the folders before this process began. A worker of a compiler may have
-        used them, which nobody records."""
+    def present(
+        self, every_roots: Iterable[Mapping[str, Path]], rules: Mapping[str, KindRules]
+    ) -> dict[Place, bool]:
+        """Return the files in the folders, and whether each lay there before this process began. Then a
+        worker of a compiler may have used it, which nobody records."""
         return {
-            (kind, path)
+            (kind, path): not is_newer(root / path, self._began)
             for roots in every_roots
             for kind, root in roots.items()
             for path in rules[kind].files_in(root)
-            if not is_newer(root / path, self._began)
         }
 
 

@@ -103,10 +103,12 @@ class ProcessOutput(ProcessFolders):
             for known in self._capture_from(roots, whole, earlier=number > 0):
                 files.setdefault(known.place, known)
         unknown = {place for place, known in files.items() if known.origin.unknown}
-        strangers = (
-            unknown & graphs if graphs is not None else unknown | self.ledger.older(every_roots, RULES)
-        )
-        return self.ledger.derive([files[place] for place in sorted(files)], strangers)
+        in_order = [files[place] for place in sorted(files)]
+        if graphs is not None:
+            return self.ledger.derive(in_order, unknown & graphs)
+        present = self.ledger.present(every_roots, RULES)
+        strangers = unknown | {place for place, is_older in present.items() if is_older}
+        return self.ledger.derive(in_order, strangers, present)
 
     def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> Iterator[KnownFile]:
         """``earlier``: the roots are of a folder that this process has left."""
