@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses
@@ -12,6 +13,7 @@ from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 
 SOME = Digest.of(b"some")
+SIGNER = SigningKey.generate().public
 FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"
 KERNEL = f"cachesvc/{HOST}/{'c' * 64}.so"
 
@@ -29,7 +31,7 @@ def installed(
         Workload(script=SOME, model=model),
         measured={"first_call": first_call} if first_call else {},
     )
-    return InstalledRevision(manifest, Digest.of(name.encode()), len(paths), 100)
+    return InstalledRevision(manifest, Digest.of(name.encode()), SIGNER, len(paths), 100)
 
 
 def use(used: int) -> RevisionUse:

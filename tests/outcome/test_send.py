@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome import send
@@ -25,6 +26,7 @@ from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord
 from cachesvc_client.wire.reports import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
 
 SOME = Digest.of(b"some")
+SIGNER = SigningKey.generate().public
 URL = "https://registry.example.org"
 
 
@@ -38,7 +40,7 @@ def installed(number: int) -> InstalledRevision:
         {},
         Workload(script=SOME),
     )
-    return InstalledRevision(manifest, Digest.of(b"%d" % number), 1, 10)
+    return InstalledRevision(manifest, Digest.of(b"%d" % number), SIGNER, 1, 10)
 
 
 def use(number: int, **more) -> RevisionUse:

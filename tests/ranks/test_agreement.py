@@ -15,10 +15,14 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.node.ledger import KnownFile, Origin, Source
 from cachesvc_client.ranks.job_folder import lives, process_id
 from cachesvc_client.ranks.join_files import HandIn
 from cachesvc_client.ranks.votes import Outcome, Vote, wait_for
-from cachesvc_client.wire.errors import Forbidden, Unavailable
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Forbidden, Unavailable, Untrusted
+from cachesvc_client.wire.names import Lane
 
 VOTER = """
 import json, sys, time
@@ -208,12 +212,13 @@ GIVER = """
 import json, sys
 from pathlib import Path
 from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.node.ledger import KnownFile, Origin
 from cachesvc_client.ranks.join_files import HandIn
 from cachesvc_client.wire.errors import CacheSvcError
 folder, rank = sys.argv[1], int(sys.argv[2])
 box = HandIn(Path(folder))
 files = [SourceFile("inductor", "shared", b"same"), SourceFile("inductor", f"own{rank}", b"%d" % rank)]
-box.give(rank, files, {"rank": rank})
+box.give(rank, [KnownFile(file, Origin(made=True)) for file in files], {"rank": rank})
 print("given", flush=True)
 try:
     print(json.dumps(box.await_reply(60)), flush=True)
@@ -230,11 +235,14 @@ def giver(folder: Path, rank: int) -> subprocess.Popen:
 
 def test_files_that_ranks_share_are_stored_once_and_all_ranks_get_the_reply(tmp_path):
     box = HandIn(tmp_path)
-    box.give(0, [SourceFile("inductor", "shared", b"same")], {"rank": 0})
+    source = Source(SigningKey.generate().public, Lane("unproven"))
+    shared = KnownFile(SourceFile("inductor", "shared", b"same"), Origin(frozenset({source})))
+    box.give(0, [shared], {"rank": 0})
     others = [giver(tmp_path, rank) for rank in (1, 2)]
     files, facts = box.collect(3, seconds=60)
     assert [facts[rank]["rank"] for rank in range(3)] == [0, 1, 2]
-    assert {rank: [file.path for file in own_files] for rank, own_files in files.items()} == {
+    assert files[0] == [shared] and all(one.origin == Origin(made=True) for one in files[1])
+    assert {rank: [one.file.path for one in own_files] for rank, own_files in files.items()} == {
         0: ["shared"],
         1: ["shared", "own1"],
         2: ["shared", "own2"],
@@ -244,6 +252,25 @@ def test_files_that_ranks_share_are_stored_once_and_all_ranks_get_the_reply(tmp_
     for other in others:
         assert other.communicate()[0].splitlines() == ["given", '{"revision": "sha256:x"}']
     assert [path.name for path in tmp_path.rglob("*")] in (["answer.json", "files"], ["files", "answer.json"])
+
+
+def test_contents_that_somebody_replaced_among_the_ranks_files_are_not_taken(tmp_path):
+    box, other = HandIn(tmp_path), giver(tmp_path, 1)
+    box.give(0, [], {})
+    assert other.stdout.readline() == "given\n"
+    for file in (tmp_path / "files").iterdir():
+        file.write_bytes(b"hostile")
+    with pytest.raises(Untrusted, match="is not what its rank handed in"):
+        box.collect(2, seconds=60)
+    other.kill()
+    other.communicate()
+
+
+def test_contents_that_lie_there_before_are_not_taken_for_a_ranks(tmp_path):
+    box, file = HandIn(tmp_path), SourceFile("inductor", "shared", b"same")
+    (tmp_path / "files" / Digest.of(b"same").hex).write_bytes(b"hostile")
+    box.give(0, [KnownFile(file, Origin(made=True))], {})
+    assert [one.file.data for one in box.collect(1, seconds=60)[0][0]] == [b"same"]
 
 
 def test_an_error_of_rank_0_reaches_every_rank(tmp_path):

@@ -35,10 +35,11 @@ def head(place: Path, *files: SourceFile) -> tuple[StagedRevision, Path]:
 
     bundle, pack = place / "head.cachesvc", place / "pack"
     draft = Draft(NAME, Target("service"), {}, Workload(), (), UNPROVEN_LANE)
-    manifest = build_bundle(files, draft, SigningKey.generate(), bundle)
+    key = SigningKey.generate()
+    manifest = build_bundle(files, draft, key, bundle)
     pack.write_bytes(bundle.read_bytes()[open_bundle(bundle)[1] :])
     revision = Digest.of(b"revision")
-    return StagedRevision(manifest, revision, lambda: None, lambda *_: None), pack
+    return StagedRevision(manifest, revision, key.public, lambda: None, lambda *_: None), pack
 
 
 def contents(files: object) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..graphs.operators import RegisteredFunctions
     from ..hooks.counters import Observation
     from ..hooks.imports import Call
+    from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
     from ..wire.reports import KindWork
 
@@ -195,6 +196,15 @@ class KindState:
         ``left``: the process has left ``root``, so other processes may use it, and nothing is added there.
         """
         return set()
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the paths of the files among `used_files` that this process made itself, each with the
+        digest of what it made; ``None`` where the kind does not know that.
+
+        What is not here was found, by whoever it was made: it is published only if its revision says who
+        signed it. So a kind names only what it saw its compiler make.
+        """
+        return {}
 
     def used_keys(self) -> set[str]:
         """Return the compilers' own keys whose files were saved or hit."""

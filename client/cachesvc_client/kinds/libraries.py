@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from .kind import KindState
 from .rules import AcceptedFolders, KindRules
 
 if TYPE_CHECKING:
+    from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
 
 _log = logging.getLogger("cachesvc")
@@ -132,6 +133,16 @@ class LibrariesState(KindState):
                 if not copy_built(library, (root / path).parent, library.file.name, libraries.depends):
                     paths.discard(path)
         return {file for path in paths for file in (path, f"{path.rpartition('/')[0]}/{libraries.depends}")}
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the libraries that were built here, and their lists of dependencies."""
+        from ..wire.digest import Digest
+
+        made: dict[str, Digest | None] = {}
+        for path, library in self._libraries.built_paths().items():
+            made[path] = Digest(f"sha256:{library.content}")
+            made[f"{path.rpartition('/')[0]}/{self._libraries.depends}"] = Digest.of(library.depends)
+        return made
 
     def used_paths(self) -> set[str]:
         """Return the paths of the libraries that were loaded or built."""

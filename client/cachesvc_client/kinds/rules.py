@@ -65,6 +65,15 @@ class KindRules:
         return paths
 
 
+def is_newer(path: Path, began: int) -> bool:
+    """Return whether a file got its content after ``began``, nanoseconds of ``time.time_ns``. By the time
+    of the last change of the inode, which no program can set."""
+    try:
+        return path.stat().st_ctime_ns > began
+    except OSError:
+        return False
+
+
 class AcceptedFolders:
     """Holds the folders that may be loaded, of a kind with ``<host folder>/<host>/<key>/<made>/<file>``.
 

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..wire.digest import Digest
 from ..wire.names import Tag
 from ..wire.protocol import Rejected
 from ..wire.records import Manifest
+
+if TYPE_CHECKING:
+    from ..bundle.seal import PublicKey
 
 
 class Install(Protocol):
@@ -37,6 +40,7 @@ class StagedRevision:
 
     manifest: Manifest
     revision: Digest
+    signer: PublicKey
     fetch: Callable[[], object]
     install: Install
 
@@ -47,6 +51,7 @@ class InstalledRevision:
 
     manifest: Manifest
     revision: Digest
+    signer: PublicKey
     files: int
     bytes: int
 

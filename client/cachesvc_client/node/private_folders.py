@@ -4,6 +4,7 @@ uses it."""
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from .path_owners import refuse_foreign
 from .safe_files import FOLDER_FLAGS
 from .store_files import StoreFiles, is_same_file, remove_entry
 
+_log = logging.getLogger("cachesvc")
 _MAX_OWN_FOLDERS = 4096
 """Number of processes of a node that can have a folder of their own at the same time."""
 
@@ -83,6 +85,8 @@ class PrivateFolders:
             return None
         if not os.listdir(handle):
             return handle
+        # No record says who made what an earlier process left, or what came since.
+        _log.info("removed what lay in %s: its origin is unknown", path)
         # Moved in one step: a process that is killed here leaves an empty folder, or none.
         aside = self._files.temporary()
         os.rename(path, aside)

@@ -64,8 +64,7 @@ def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> Install
         counts = install(reader, RULES, process.folders.roots())
     with suppress(OSError):
         os.utime(path)
-    own = InstalledRevision(
-        manifest, verified.revision, counts.written + counts.kept + counts.merged, counts.bytes
-    )
+    files = counts.written + counts.kept + counts.merged
+    own = InstalledRevision(manifest, verified.revision, verified.signer, files, counts.bytes)
     process.accept([own])
     return own

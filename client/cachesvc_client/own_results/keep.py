@@ -21,11 +21,14 @@ from .node_key import node_key
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
+    from ..bundle.seal import PublicKey
     from ..hooks.activity import Moment
     from ..hooks.counters import Observer
     from ..kinds.folders import Folders
     from ..node.installed import InstalledRevision, StagedRevision
+    from ..node.ledger import Selection
     from ..wire.factors import Fingerprint
+    from ..wire.names import Lane
 
 _log = logging.getLogger("cachesvc")
 
@@ -64,8 +67,8 @@ class OwnResultsProcess(Protocol):
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
         """Return whether this node has withdrawn a revision of an entry."""
 
-    def compiled_here(self) -> list[SourceFile]:
-        """Return the files that this process compiled."""
+    def own_files(self, signer: PublicKey | None, lane: Lane | None = None) -> Selection:
+        """Return the files that a signer may sign for a lane; ``None``: what this process compiled alone."""
 
     def scopes(self) -> tuple[str, ...]:
         """Return what the compiled code is bound to: GPU, host, or both."""
@@ -112,8 +115,12 @@ def keep_own_results(process: OwnResultsProcess) -> Path | None:
     path = process.own_results()
     if path is None or process.observer is None or process.observer.snapshot().clean:
         return None
-    files = process.compiled_here()
-    key = node_key(make=True) if files and _size(files) <= _MAX_BYTES else None
+    key = node_key(make=False)
+    selection = process.own_files(key.public if key else None)
+    if selection.text:
+        _log.debug("not kept for this node's next start: %s", selection.text)
+    files = [known.file for known in selection.files]
+    key = (key or node_key(make=True)) if files and _size(files) <= _MAX_BYTES else None
     if key is None or process.fingerprint is None:
         return None
     draft = Draft(

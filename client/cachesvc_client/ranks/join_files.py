@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..bundle.pack import SourceFile
+from ..bundle.seal import PublicKey
+from ..node.ledger import KnownFile, Origin, Source
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, Unavailable, from_wire, to_wire
+from ..wire.errors import CacheSvcError, Unavailable, Untrusted, from_wire, to_wire
+from ..wire.names import Lane
 from .job_folder import lives, process_id, put_file, read_json
 
 _POLL_SECONDS = 0.02
@@ -49,25 +52,33 @@ class HandIn:
         self._ranks: list[str] = []
         """Ids of the processes that handed files in."""
 
-    def give(self, rank: int, files: Sequence[SourceFile], facts: Mapping[str, Any]) -> None:
-        """Hands in the files of a rank; ``facts`` is JSON that goes with them."""
+    def give(self, rank: int, files: Sequence[KnownFile], facts: Mapping[str, Any]) -> None:
+        """Hands in the files of a rank, each with its origin; ``facts`` is JSON that goes with them."""
         entries = []
-        for file in files:
+        for file, origin in files:
             data = _bytes(file.data)
             name = Digest.of(data).hex
-            if not (self._folder / "files" / name).exists():
+            if not self._holds(name):
                 put_file(self._folder, f"files/{name}", data)
-            entries.append([file.kind, file.path, name, file.mode])
+            sources = [[str(source.signer), source.lane] for source in origin.sources]
+            entries.append([file.kind, file.path, name, file.mode, origin.made, sources])
         contribution = {"process": self._me, "files": entries, "facts": dict(facts)}
         put_file(self._folder, f"rank-{rank}.json", json.dumps(contribution).encode())
 
+    def _holds(self, name: str) -> bool:
+        """Return whether the content of a digest is there, from another rank."""
+        with contextlib.suppress(OSError):
+            return Digest.of((self._folder / "files" / name).read_bytes()).hex == name
+        return False
+
     def collect(
         self, ranks: int, seconds: float
-    ) -> tuple[dict[int, list[SourceFile]], dict[int, dict[str, Any]]]:
+    ) -> tuple[dict[int, list[KnownFile]], dict[int, dict[str, Any]]]:
         """Waits for files and facts of ranks 0 to ``ranks`` - 1, each of a process that lives and waits for
         the answer.
 
-        Raises ``Unavailable`` that names the ranks which handed nothing in within ``seconds``.
+        The contents are read here, and are those that the ranks named. Raises ``Unavailable`` that names the
+        ranks which handed nothing in within ``seconds``, ``Untrusted`` for a content that has been replaced.
         """
         end = time.monotonic() + seconds
         contributions: dict[int, dict[str, Any]] = {}
@@ -85,13 +96,33 @@ class HandIn:
                     )
                 time.sleep(_POLL_SECONDS)
         self._ranks = [contribution["process"] for contribution in contributions.values()]
+        contents: dict[str, bytes] = {}
         return (
-            {rank: [self._source(*item) for item in entry["files"]] for rank, entry in contributions.items()},
+            {
+                rank: [self._known_file(contents, *item) for item in entry["files"]]
+                for rank, entry in contributions.items()
+            },
             {rank: entry["facts"] for rank, entry in contributions.items()},
         )
 
-    def _source(self, kind: str, path: str, name: str, mode: int) -> SourceFile:
-        return SourceFile(kind, path, self._folder / "files" / name, mode)
+    def _known_file(
+        self,
+        contents: dict[str, bytes],
+        kind: str,
+        path: str,
+        name: str,
+        mode: int,
+        made: bool,
+        sources: Sequence[tuple[str, str | None]],
+    ) -> KnownFile:
+        """``contents``: those that were read, by digest: equal ones of ranks are held once."""
+        if name not in contents:
+            data = (self._folder / "files" / name).read_bytes()
+            if Digest.of(data).hex != name:
+                raise Untrusted(f"publish: {kind}/{path} is not what its rank handed in", "publish again")
+            contents[name] = data
+        of = frozenset(Source(PublicKey(signer), Lane(lane) if lane else None) for signer, lane in sources)
+        return KnownFile(SourceFile(kind, path, contents[name], mode), Origin(of, made=made))
 
     def reply(self, answer: Mapping[str, Any] | CacheSvcError) -> None:
         """Gives rank 0's answer to the others, and removes what they handed in."""

@@ -258,7 +258,7 @@ def check_revision(
         _demand_fit(verified, context, result)
     fetch = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
     install = partial(_install_pack, verified, fetch, context, result)
-    return StagedRevision(verified.manifest, verified.revision, fetch, install)
+    return StagedRevision(verified.manifest, verified.revision, verified.signer, fetch, install)
 
 
 def _bundle(
@@ -278,7 +278,7 @@ def _bundle(
     ) -> InstalledRevision | None:
         return _install(verified, path, offset, _going_by(may_install, context), result, rank)
 
-    return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
+    return StagedRevision(verified.manifest, verified.revision, verified.signer, lambda: None, install)
 
 
 def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], lane: Lane | None) -> None:
@@ -391,7 +391,7 @@ def _refuse_distrusted(verified: Accepted, context: RestoreContext, result: Rest
     mark = context.store.crashed_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
-    result.withdrawn.append(InstalledRevision(manifest, revision, 0, 0))
+    result.withdrawn.append(InstalledRevision(manifest, revision, verified.signer, 0, 0))
     raise Distrusted(
         f"{what}: two processes of this node crashed while they loaded files of revision {revision}",
         f"{fix}, or remove {mark} if they crashed of something else",
@@ -444,7 +444,7 @@ def _install(
     if counts is None:
         return None
     files = counts.written + counts.kept + counts.merged
-    return InstalledRevision(verified.manifest, verified.revision, files, counts.bytes)
+    return InstalledRevision(verified.manifest, verified.revision, verified.signer, files, counts.bytes)
 
 
 def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:

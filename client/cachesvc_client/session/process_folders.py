@@ -6,8 +6,10 @@ with the revisions that were accepted for them.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..environment.support import Support
     from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
+    from ..node.ledger import Ledger
     from ..node.store import NodeStore
     from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
@@ -47,9 +50,8 @@ class ProcessFolders:
         self.support: Support | None = None
         """What may be restored in this environment; ``None`` before the first `prepare`."""
         self._store: NodeStore | None = None
-        self._allowed: dict[Digest, tuple[Digest, set[tuple[str, str]]]] = {}
-        """For each revision that the compilers were ever allowed to use, this node's own results too: its
-        entry, and the kinds and paths of its files."""
+        self._began = time.time_ns()
+        """When this process began to be observed."""
         self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
         self._alone = False
@@ -66,6 +68,13 @@ class ProcessFolders:
         """Whether what this process compiles is to be published."""
         self._used = False
         """Whether a compiler may have opened a file of the folder."""
+
+    @functools.cached_property
+    def ledger(self) -> Ledger:
+        """Return where the files of the folders come from; the first use makes the object, in `prepare`."""
+        from ..node.ledger import Ledger
+
+        return Ledger(self._began)
 
     def read_variables(self) -> None:
         """Take what the variables of folders say now as what the user named. For a process of `warm` whose
@@ -97,6 +106,7 @@ class ProcessFolders:
 
         with self._preparing:
             store = self._store = self._store or _open_store(config, result)
+            assert self.ledger is not None  # made under the lock, so that there is one
             self.captured |= config.mode == "readwrite"
             scope = trust_scope(config)
             if self.fingerprint is None:
@@ -149,6 +159,7 @@ class ProcessFolders:
         present = {key: set(revisions) for key, revisions in self._accepted.items() if revisions}
         if not self.folders.private or self._alone or (names == present and not alone):
             self._accepted = together
+            self._note(accepted)
             return []
         name = folder_name(self.fingerprint, names)
         folder = self._store.own_folder(f"more than {name}") if alone else self._store.folder(name)
@@ -159,6 +170,7 @@ class ProcessFolders:
                 return None
             self._use_folder(lambda: folder)
         self._alone, self._accepted = alone, together
+        self._note(accepted)
         self.accept(others)
         return others
 
@@ -177,6 +189,7 @@ class ProcessFolders:
                 return None
             return self.place(scope, [accepted], lambda: True, at_look_up=True)
         self._accepted.setdefault(scope, {})[accepted.revision] = accepted
+        self._note([accepted])
         self.keeps_own = False
         return []
 
@@ -198,8 +211,7 @@ class ProcessFolders:
         """Allow the compilers to use the files of these revisions."""
         roots = self.folders.roots()
         for entry in revisions:
-            files = {(record.kind, record.path) for record in entry.manifest.files}
-            self._allowed[entry.revision] = entry.manifest.entry, files
+            self.ledger.note(entry)
             for name, root in roots.items():
                 paths = [record.path for record in entry.manifest.files if record.kind == name]
                 if paths:
@@ -208,14 +220,15 @@ class ProcessFolders:
     def loading(self, kind: str, path: str) -> AbstractContextManager[None]:
         """Return a guard for a block that loads a restored file as code: if two processes crash in it, this
         node installs the revisions that have the file no more, for a while. Raises nothing."""
-        suspects = [
-            (entry, revision)
-            for revision, (entry, files) in list(self._allowed.items())
-            if (kind, path) in files
-        ]
+        suspects = self.ledger.revisions_of(kind, path)
         if self._store is None or not suspects:
             return nullcontext()
         return self._store.loading(suspects)
+
+    def _note(self, revisions: Iterable[StagedRevision]) -> None:
+        """Note whose the files are that are to be installed."""
+        for revision in revisions:
+            self.ledger.note(revision)
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
         """Return whether this node has withdrawn a revision of an entry."""

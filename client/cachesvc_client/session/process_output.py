@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,13 @@ from .process_folders import ProcessFolders
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
+    from ..bundle.seal import PublicKey
     from ..graphs.request import GraphRequests
+    from ..node.ledger import KnownFile, Selection
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
-    from ..wire.names import Name
+    from ..wire.names import Lane, Name
     from ..wire.reports import KindWork
 
 
@@ -47,6 +49,8 @@ class ProcessOutput(ProcessFolders):
         """How often this process has published, as a rank of a job, by name and by occasion with target."""
         self._published: dict[Name, set[tuple[str, str]]] = {}
         """Kind and path of the files that this process has published, by name."""
+        self._said: set[str] = set()
+        """Lines about what was left out of publications."""
 
     @functools.cached_property
     def asked(self) -> GraphRequests:
@@ -56,39 +60,83 @@ class ProcessOutput(ProcessFolders):
         return GraphRequests(self.registered_functions)
 
     def capture(self, whole: bool) -> list[SourceFile]:
-        """Return the files that `Session.capture` returns."""
-        files: dict[tuple[str, str], SourceFile] = {}
-        for number, roots in enumerate(self.folders.every_roots()):
-            for file in self._capture_from(roots, whole, earlier=number > 0):
-                files.setdefault((file.kind, file.path), file)
-        return [files[place] for place in sorted(files)]
+        """Return the files that `Session.capture` returns.
 
-    def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> list[SourceFile]:
+        Of the *whole* folder workers of the compilers made a part, and nobody records what. There graphs are
+        left out that this process found and that no revision holds, and what was made of them.
+        """
+        found = self._used_graphs() if whole else None
+        known = self._captured(whole, found)
+        return [
+            one.file
+            for one in known
+            if not one.origin.unknown or (found is not None and one.place not in found)
+        ]
+
+    def own_files(self, signer: PublicKey | None, lane: Lane | None = None) -> Selection:
+        """Return the used files that a signer may sign for a lane; see `node.ledger`. ``None``: a signer who
+        has signed nothing yet."""
+        from ..node.ledger import Source, select
+
+        return select(self._captured(), Source(signer, lane) if signer else None)
+
+    def known_files(self) -> list[KnownFile]:
+        """Return the used files whose origin is known."""
+        return [known for known in self._captured() if not known.origin.unknown]
+
+    def _used_graphs(self) -> set[tuple[str, str]]:
+        """Return kind and path of the compiled graphs that this process used."""
+        return {
+            (kind.name, path)
+            for roots in self.folders.every_roots()
+            for kind in KINDS
+            if kind.graph_folders and kind.name in roots
+            for path in self.kinds[kind.name].used_files(roots[kind.name])
+            if path.partition("/")[0] in kind.graph_folders
+        }
+
+    def _captured(self, whole: bool = False, graphs: set[tuple[str, str]] | None = None) -> list[KnownFile]:
+        """``graphs``: the files of which others may have been made, if not every file is one."""
+        files: dict[tuple[str, str], KnownFile] = {}
+        every_roots = self.folders.every_roots()
+        for number, roots in enumerate(every_roots):
+            for known in self._capture_from(roots, whole, earlier=number > 0):
+                files.setdefault(known.place, known)
+        unknown = {place for place, known in files.items() if known.origin.unknown}
+        in_order = [files[place] for place in sorted(files)]
+        if graphs is not None:
+            return self.ledger.derive(in_order, unknown & graphs)
+        present = self.ledger.present(every_roots, RULES)
+        strangers = unknown | {place for place, is_older in present.items() if is_older}
+        return self.ledger.derive(in_order, strangers, present)
+
+    def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> Iterator[KnownFile]:
         """``earlier``: the roots are of a folder that this process has left."""
         from ..node.capture import capture
 
         paths = {name: self.kinds[name].used_files(root, left=earlier) for name, root in roots.items()}
         if whole:
             paths = {name: used | RULES[name].files_in(roots[name]) for name, used in paths.items()}
-        return capture(paths, RULES, roots)
+        made = {
+            (name, path): digest
+            for name, root in roots.items()
+            for path, digest in self.kinds[name].made_files(root).items()
+        }
+        return self.ledger.trace(capture(paths, RULES, roots), made, roots)
 
-    def compiled_here(self) -> list[SourceFile]:
-        """Return the files that `capture` returns, without those of the restored revisions."""
-        restored = self._restored_places()
-        return [file for file in self.capture(whole=False) if (file.kind, file.path) not in restored]
+    def is_news(self, line: str) -> bool:
+        """Return whether a line about what was left out has not been said yet."""
+        news = line not in self._said
+        self._said.add(line)
+        return news
 
-    def new_places(self, name: Name, files: Sequence[SourceFile]) -> set[tuple[str, str]]:
-        """Return kind and path of the ``files`` that were neither restored nor published under a name."""
-        places = {(file.kind, file.path) for file in files}
-        return places - self._restored_places() - self._published.get(name, set())
+    def new_places(self, name: Name, files: Iterable[KnownFile]) -> set[tuple[str, str]]:
+        """Return kind and path of the ``files`` that were made here and not published under a name."""
+        return {known.place for known in files if known.origin.made} - self._published.get(name, set())
 
-    def note_published(self, name: Name, files: Sequence[SourceFile]) -> None:
+    def note_published(self, name: Name, files: Iterable[SourceFile]) -> None:
         """Note that ``files`` are published under a name."""
         self._published.setdefault(name, set()).update((file.kind, file.path) for file in files)
-
-    def _restored_places(self) -> set[tuple[str, str]]:
-        revisions = self._accepted_revisions()
-        return {(file.kind, file.path) for one in revisions for file in one.manifest.files}
 
     def used_keys(self) -> set[str]:
         """Return the compilers' own keys whose files this process saved or hit."""

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
+from ..hooks import logger
 from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, StorageFull, Unsupported
 from ..wire.names import Lane, Name, Target
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
+    from ..bundle.seal import Signer
     from ..claims.claim import Claim
+    from ..node.ledger import Selection
     from ..publication.build_bundle import Draft
     from ..ranks.job import Job
     from ..ranks.join_files import HandIn
@@ -73,8 +76,42 @@ def publish(name: str | None, target: str) -> CommitAnswer:
         raise InvalidRequest("publish: no name", "give one, or attach to one")
     draft, job = draft_of(config, names[0], target), this_job()
     if job is not None:
-        return publish_with_ranks(config, sessions[0].capture(), draft, job)
-    return _restored_revision(draft) or publish_files(config, sessions[0].capture(), draft)
+        return publish_with_ranks(config, draft, job)
+    return _restored_revision(draft) or _publish_own_files(config, draft)
+
+
+def _publish_own_files(config: Config, draft: Draft) -> CommitAnswer:
+    from .process import process
+
+    key = publisher_key(config)
+    files = selected(draft, process().own_files(key.public, draft.lane))
+    return publish_files(config, key, files, draft)
+
+
+def publisher_key(config: Config) -> Signer:
+    """Return what signs for this process. Raise ``InvalidRequest`` without one, or without a registry."""
+    from ..publication.signer import signer_of
+
+    key = signer_of(config)
+    if key is None or not config.url:
+        raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
+    return key
+
+
+def selected(draft: Draft, selection: Selection) -> list[SourceFile]:
+    """Return the files of a selection; say once what is left out. Raise ``NotWarm`` if nothing is left."""
+    from .process import process
+
+    if selection.text and process().is_news(f"{draft.name} {selection.text}"):
+        text = "%s: left out of the publication, since its signer did not make it for %s: %s"
+        where = f"the lane {draft.lane}" if draft.lane else "the trunk"
+        logger.write(logging.INFO, text, draft.name, where, selection.text)
+    if selection.text and not selection.files:
+        raise NotWarm(
+            f"{draft.target}: nothing is left to publish: {selection.text}",
+            "a publication holds what this process compiled, and what its signer published in the same lane",
+        )
+    return [known.file for known in selection.files]
 
 
 def _config(sessions: Sequence[Session]) -> Config:
@@ -125,7 +162,7 @@ def _claims(name: Name) -> list[tuple[Lane | None, Claim]]:
 
 
 def publish_files(
-    config: Config, files: Sequence[SourceFile], draft: Draft, *, quick: bool = False
+    config: Config, key: Signer, files: Sequence[SourceFile], draft: Draft, *, quick: bool = False
 ) -> CommitAnswer:
     """Sign the files as one bundle and publish it, under this process's claim if it has one in that lane.
 
@@ -136,13 +173,9 @@ def publish_files(
     from ..http.registry import Remote
     from ..publication.build_bundle import build_bundle
     from ..publication.publish_bundle import publish_bundle
-    from ..publication.signer import signer_of
     from .process import process
 
-    key = signer_of(config)
-    if key is None or not config.url:
-        raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
-    remote = Remote(config.url, config.token)
+    remote = Remote(config.url or "", config.token)
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path, quick=quick)
@@ -158,10 +191,9 @@ def publish_files(
     return answer
 
 
-def publish_with_ranks(
-    config: Config, files: Sequence[SourceFile], draft: Draft, job: Job, occasion: str = "publish"
-) -> CommitAnswer:
-    """Hand in the files of this rank; rank 0 publishes the files of all ranks as one revision.
+def publish_with_ranks(config: Config, draft: Draft, job: Job, occasion: str = "publish") -> CommitAnswer:
+    """Hand in the files of this rank with their origins; rank 0 publishes those of all ranks that it may
+    sign, as one revision.
 
     ``occasion``: why it is published. Every rank publishes equally often for each occasion. Raises as
     `cachesvc_client.publish` does.
@@ -187,7 +219,7 @@ def publish_with_ranks(
     subject = [job.key, occasion, str(draft.name), draft.target, number]
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
-        box.give(job.rank, files, {"scopes": list(draft.scopes)})
+        box.give(job.rank, process().known_files(), {"scopes": list(draft.scopes)})
         if job.rank:
             return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
         return _publish_for_all(config, box, draft, job)
@@ -198,15 +230,20 @@ def publish_with_ranks(
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
     """Collect the files of all ranks, publish them, and reply to the ranks, also with an error."""
     from ..kinds import rule_of
+    from ..node.ledger import Source, select
     from ..ranks.join_files import join_captures
     from ..wire import codec
 
     try:
+        key = publisher_key(config)
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = publish_files(config, join_captures(captured, rule_of), whole)
+        source = Source(key.public, draft.lane)
+        selected(draft, select((known for files in captured.values() for known in files), source))
+        own = {rank: [one.file for one in select(files, source).files] for rank, files in captured.items()}
+        answer = publish_files(config, key, join_captures(own, rule_of), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise

@@ -24,10 +24,11 @@ from ..wire.text import count_text
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
+    from ..bundle.seal import PublicKey
     from ..node.installed import StagedRevision
     from ..publication.as_you_go import RightToPublish
     from ..restore.plan import NameRequest
-    from ..wire.names import Name
+    from ..wire.names import Lane, Name
     from ..wire.protocol import CommitAnswer
     from .process import Process
     from .session import Session
@@ -151,10 +152,9 @@ class QuietPublisher:
     def _publish(self, session: Session, request: NameRequest) -> tuple[CommitAnswer, int] | None:
         """Publish what is new under a name; return ``None`` if nothing is, else also how many files."""
         from ..ranks.job import this_job
-        from .publish import draft_of, is_of_entry, publish_files, publish_with_ranks
+        from .publish import draft_of, is_of_entry, publish_files, publish_with_ranks, publisher_key, selected
 
         config, name, job = session.config, request.name, this_job()
-        files = self._process.capture(whole=False)
         assert config is not None and session.restoring is not None
         draft = draft_of(config, name, _TARGET)
         if job is not None:
@@ -162,18 +162,35 @@ class QuietPublisher:
             if self._attempts or session.has_revisions:
                 return None
             self._attempts += 1
-            return publish_with_ranks(config, files, draft, job, occasion="quiet"), len(files)
-        new = self._process.new_places(name, files)
+            answer = publish_with_ranks(config, draft, job, occasion="quiet")
+            return answer, len(self._process.known_files())
+        key = publisher_key(config)
+        selection = self._process.own_files(key.public, draft.lane)
+        files, new = selected(draft, selection), self._process.new_places(name, selection.files)
         if not new:
             return None
         self._attempts += 1
         with tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
             head = session.restoring.fetch_head(request, functools.partial(is_of_entry, draft))
-            joined = files if head is None else join_head(head[0], head[1], files, Path(folder))
             if head is not None and new <= {(file.kind, file.path) for file in head[0].manifest.files}:
                 self._process.note_published(name, files)
                 return None  # another process of the fleet has published the same
-            return publish_files(config, joined, draft, quick=True), len(joined)
+            joined: Sequence[SourceFile] = files
+            if head is not None and is_own_head(head[0], key.public, draft.lane):
+                joined = join_head(head[0], head[1], files, Path(folder))
+            return publish_files(config, key, joined, draft, quick=True), len(joined)
+
+
+def is_own_head(head: StagedRevision, signer: PublicKey, lane: Lane | None) -> bool:
+    """Return whether a signer may sign the files of the entry's head again: it has signed them for the lane.
+
+    Those of others are not kept: their signer may be revoked, and they would stay under this one's signature.
+    """
+    if (head.signer, head.manifest.statement.lane) == (signer, lane):
+        return True
+    text = "%s: the revision there is by key %s, and its files are left out"
+    _log.info(text, head.manifest.statement.full_name, head.signer.short)
+    return False
 
 
 def join_head(

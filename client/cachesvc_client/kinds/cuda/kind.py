@@ -24,11 +24,15 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..kind import Kind, KindState, RestoredFacts
 from ..rules import FileRule, KindRules
+
+if TYPE_CHECKING:
+    from ...wire.digest import Digest
 
 RULES = KindRules("cuda", (FileRule(r"[0-9a-f]/[0-9a-f]/[0-9a-f]{14}"),))
 _EMPTY_INDEX = struct.pack("<IIQ", 0x41, 0, 0)
@@ -77,6 +81,10 @@ class CudaState(KindState):
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the entries in ``root`` that were compiled or restored since `use_folder`."""
         return RULES.files_in(root) - (self._before - self._restored)
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the entries that libraries compiled in this process."""
+        return dict.fromkeys(self.compiled() if root == self._root else ())
 
     def compiled(self) -> set[str]:
         """Return the entries that libraries compiled in this process."""

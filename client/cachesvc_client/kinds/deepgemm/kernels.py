@@ -12,9 +12,13 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ...wire.errors import printable
 from .rules import CUBIN, FOLDER, KERNEL, RULES, SOURCE, VARIABLE
+
+if TYPE_CHECKING:
+    from ...wire.digest import Digest
 
 _UNREAD = 1
 """The time of the last access, in nanoseconds, of machine code that nobody has read yet. A file system with
@@ -157,6 +161,11 @@ class Kernels:
         """Return the names of the kernels that were compiled since DeepGEMM was imported. A process that
         shares the folder may have compiled some of them."""
         return set(self._present()) - self.given - self._before
+
+    def made_files(self) -> dict[str, Digest | None]:
+        """Return the paths of the kernels that were compiled since DeepGEMM was imported."""
+        kernels = [f"{FOLDER}/{self._key}/{name}" for name in self.compiled()]
+        return {f"{kernel}/{file}": None for kernel in kernels for file in (SOURCE, CUBIN)}
 
     def used_files(self, root: Path, left: bool) -> set[str]:
         """Return the files of the kernels in DeepGEMM's folder; copy what was compiled.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from .rules import RULES, VARIABLE
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
+    from ...wire.digest import Digest
     from ...wire.reports import KindWork
     from .kernels import Kernels
 
@@ -103,6 +104,10 @@ class DeepGemmState(KindState):
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the kernels that DeepGEMM got or compiled; write those that it compiled."""
         return self._part.loaded.used_files(root, left) if self._part.loaded else set()
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the kernels that DeepGEMM compiled in a folder of ours."""
+        return self._part.loaded.made_files() if self._part.loaded else {}
 
     def used_paths(self) -> set[str]:
         """Return the paths of the machine code that DeepGEMM read."""

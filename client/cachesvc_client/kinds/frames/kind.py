@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from .versions import is_known
 
 if TYPE_CHECKING:
     from ...graphs.operators import RegisteredFunctions
+    from ...wire.digest import Digest
     from .giver import Giver
     from .recorder import Recorder
 
@@ -96,6 +97,10 @@ class FramesState(KindState):
         if self._recorder is not None and not left and (name := self._recorder.save(root)):
             self._written = {name}
         return self._written | self.used_paths()
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the file of the frames that were recorded here."""
+        return dict.fromkeys(self._written)
 
     def used_paths(self) -> set[str]:
         """Return the files whose frames were given."""

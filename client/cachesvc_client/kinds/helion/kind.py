@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from .rules import RULES
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
+    from ...wire.digest import Digest
     from ...wire.reports import KindWork
     from .configurations import Configurations
 
@@ -112,6 +113,13 @@ class HelionState(KindState):
         if self._part.loaded is None:
             return set()
         return self._part.loaded.taken | self._part.loaded.write_found(root, left=left)
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the configurations that this process found by searching."""
+        from ...wire.digest import Digest
+
+        found = dict(self._part.loaded.found) if self._part.loaded else {}
+        return {path: Digest.of(data) for path, data in found.items()}
 
     def used_paths(self) -> set[str]:
         """Return the paths of the configurations that were taken."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
+from ..rules import is_newer
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -74,7 +75,7 @@ class HostKernels:
         path = self._find(key)
         self.seconds += time.perf_counter() - begin
         if path is None:
-            return self._record_load(key, call())
+            return self._record_load(key, time.time_ns(), call())
         build = functools.partial(call.original, *call.args, **call.kwargs)
         return self._load(callbacks, call.args[0], key, path, build)
 
@@ -103,11 +104,14 @@ class HostKernels:
         with self._lock:
             return self._loaded.setdefault(f"{cls.__name__}:{key}", functools.cache(load))
 
-    def _record_load(self, key: str, produce: Any) -> Any:
-        """Return PyTorch's own function that loads a kernel, with a record of the file that it loads."""
+    def _record_load(self, key: str, began: int, produce: Any) -> Any:
+        """Return PyTorch's own function that loads a kernel, with a record of the file that it loads.
+
+        ``began``: when PyTorch was asked for it. A file that is older was found, and not built.
+        """
         if not callable(produce):
             return produce
-        record = imports.callback(functools.partial(self._record, key))
+        record = imports.callback(functools.partial(self._record, key, began))
 
         def load() -> Any:
             library = produce()
@@ -116,10 +120,13 @@ class HostKernels:
 
         return load
 
-    def _record(self, key: str, library: Any) -> None:
+    def _record(self, key: str, began: int, library: Any) -> None:
         path = getattr(library, "_name", None) or getattr(library, "__file__", None)
         if path and self.host:
-            self._used.kernels[f"{HOST_FOLDER}/{self.host}/{key}.so"] = Path(path)
+            place = f"{HOST_FOLDER}/{self.host}/{key}.so"
+            self._used.kernels[place] = Path(path)
+            if is_newer(Path(path), began):
+                self._used.built.add(place)
 
 
 def accepted_folders(root: Path, paths: Collection[str]) -> set[Path]:

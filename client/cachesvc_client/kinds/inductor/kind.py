@@ -23,6 +23,7 @@ from .used_files import UsedFiles
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
+    from ...wire.digest import Digest
     from ...wire.factors import Fingerprint
     from ...wire.reports import KindWork
 
@@ -40,6 +41,15 @@ _RECORDS = Hook(
     "records which cached graphs and tuning results were saved or used",
     "nothing of Inductor's folder is captured, and no use is counted",
     role="restore",
+)
+_NOT_MADE = "what this process compiles is not known to be its own, and not published"
+_SAVES = tuple(
+    Hook(module, name, "tells what was saved from what was found", _NOT_MADE, role="restore")
+    for module, name in (
+        ("torch._inductor.codecache", "FxGraphCache._save_graph"),
+        ("torch._functorch._aot_autograd.autograd_cache", "AOTAutogradCache.save"),
+        ("torch._inductor.runtime.autotune_cache", "AutotuneCache.save"),
+    )
 )
 _IF_NOT_ASKED = "a graph that the start did not restore is compiled, also if the registry has it"
 _LOOKUPS: dict[Hook, Callable[[Any], bool]] = {
@@ -72,6 +82,8 @@ class InductorState(KindState):
         """Put the hooks in place, also those of Inductor's autotuner."""
         _HOST_KERNELS.install(functools.partial(self._kernels.load_async, callbacks))
         _RECORDS.install(self._used.record_artifact)
+        for hook in _SAVES:
+            hook.install(self._used.save)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():
             hook.install(functools.partial(_look, callbacks.missed, absent))
@@ -101,6 +113,10 @@ class InductorState(KindState):
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of graphs, tuning results and host kernels; copy kernels that were built here."""
         return self._used.paths(root, copied=not left)
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the graphs and tuning results that were saved, and the host kernels that were built."""
+        return self._used.made()
 
     def used_keys(self) -> set[str]:
         """Return the FX and AOT keys that were saved or hit."""
@@ -187,7 +203,7 @@ KIND = Kind(
     home="private",
     place="inductor",
     graph_folders=GRAPH_FOLDERS,
-    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS, *_LOOKUPS),
+    hooks=(_HOST_KERNELS, _RECORDS, *_SAVES, *tuning.HOOKS, *_LOOKUPS),
     user_folder=_user_folder,
     work=_work,
 )

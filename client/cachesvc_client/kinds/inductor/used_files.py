@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...hooks import imports
 from .versions import ARTIFACT_FOLDERS
+
+if TYPE_CHECKING:
+    from ...wire.digest import Digest
 
 
 class UsedFiles:
@@ -21,6 +26,12 @@ class UsedFiles:
         """Type, key and content of each record of PyTorch's."""
         self.kernels: dict[str, Path] = {}
         """Host kernels: relative path -> the file that was built or loaded."""
+        self.built: set[str] = set()
+        """Relative paths of the host kernels that were built here."""
+        self._saved: list[tuple[str, str, bytes]] = []
+        """Those of the records that are of a save."""
+        self._call = threading.local()
+        """``saves``: how many saves are under way on a thread."""
 
     def __len__(self) -> int:
         """Return the number of records so far."""
@@ -31,11 +42,22 @@ class UsedFiles:
         a hit."""
         answer = call()
         artifact, key, content = map(call.argument, ("artifact_type", "key", "content"))
-        if ARTIFACT_FOLDERS.get(artifact) is not None and isinstance(content, bytes):
-            self._artifacts.append((artifact, key, content))
-        elif artifact == "autotune":
-            self._artifacts.append((artifact, key, b""))
+        if artifact == "autotune":
+            content = b""
+        elif ARTIFACT_FOLDERS.get(artifact) is None or not isinstance(content, bytes):
+            return answer
+        self._artifacts.append((artifact, key, content))
+        if getattr(self._call, "saves", 0):
+            self._saved.append((artifact, key, content))
         return answer
+
+    def save(self, call: imports.Call) -> object:
+        """Run in the place of a function that saves what was compiled or tuned here."""
+        self._call.saves = getattr(self._call, "saves", 0) + 1
+        try:
+            return call()
+        finally:
+            self._call.saves -= 1
 
     def keys(self, since: int = 0) -> set[str]:
         """Return the FX and AOT keys that were saved or hit, without the first ``since`` records."""
@@ -44,7 +66,18 @@ class UsedFiles:
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Drop host kernels of these paths and records of these keys: they are not to be captured."""
         self._artifacts = [record for record in self._artifacts if record[1] not in keys]
+        self._saved = [record for record in self._saved if record[1] not in keys]
         self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
+
+    def made(self) -> dict[str, Digest | None]:
+        """Return the paths of what was saved or built here, and the digests of graphs."""
+        from ...wire.digest import Digest
+
+        saved = {
+            _path_of(artifact, key, content): Digest.of(content) if content else None
+            for artifact, key, content in list(self._saved)
+        }
+        return {**dict.fromkeys(self.built), **saved}
 
     def paths(self, root: Path, copied: bool = True) -> set[str]:
         """Return the paths of all files, relative to ``root``.
@@ -52,20 +85,19 @@ class UsedFiles:
         Host kernels that were built here lie under PyTorch's own names. ``copied``: copy them into ``root``
         first, whole, by rename; not into a folder that this process has left, since others may use it.
         """
-        paths = set()
-        for artifact, key, content in list(self._artifacts):
-            folder = ARTIFACT_FOLDERS.get(artifact)
-            paths.add(key if folder is None else f"{folder(key)}/{_content_name(content)}")
+        paths = {_path_of(*record) for record in list(self._artifacts)}
         for path, source in list(self.kernels.items()) if copied else ():
             _copy_whole(source, root / path)
             paths.add(path)
         return paths
 
 
-def _content_name(content: bytes) -> str:
+def _path_of(artifact: str, key: str, content: bytes) -> str:
+    """Return the path of a record's file."""
     from torch._inductor.codecache import sha256_hash
 
-    return str(sha256_hash(content))
+    folder = ARTIFACT_FOLDERS.get(artifact)
+    return key if folder is None else f"{folder(key)}/{sha256_hash(content)}"
 
 
 def _copy_whole(source: Path, target: Path) -> None:

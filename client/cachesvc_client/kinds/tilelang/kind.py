@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from .versions import CPU
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
+    from ...wire.digest import Digest
     from ...wire.factors import Fingerprint
     from ...wire.reports import KindWork
 
@@ -145,6 +146,17 @@ class TileLangState(KindState):
             if copy_compiled(kernel, root / folder):
                 folders[folder] = tuple(kernel.digests)
         return {f"{folder}/{name}" for folder, files in folders.items() for name in (*files, MANIFEST, MADE)}
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the files of the kernels that were compiled here."""
+        from ...wire.digest import Digest
+
+        made: dict[str, Digest | None] = {}
+        for folder, kernel in self._compiled() if self._kernels.host else []:
+            made |= {f"{folder}/{name}": Digest(f"sha256:{hex}") for name, hex in kernel.digests.items()}
+            made[f"{folder}/{MANIFEST}"] = Digest.of(kernel.manifest)
+            made[f"{folder}/{MADE}"] = Digest.of(kernel.made)
+        return made
 
     def used_paths(self) -> set[str]:
         """Return the paths of the libraries that were loaded."""

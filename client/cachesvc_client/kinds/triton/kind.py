@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ...wire.errors import CacheSvcError
 from .. import inductor
 from ..inductor.kind import default_folder
 from ..kind import Kind, KindState, ProcessCallbacks
+from ..rules import is_newer
 from . import key
 from .prebuilt import helper_request
 from .rules import RULES
@@ -20,6 +22,7 @@ from .versions import HELPER_BUILDERS
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
+    from ...wire.digest import Digest
     from ...wire.reports import KindWork
 
 _COMPILED = Hook(
@@ -64,6 +67,8 @@ class TritonState(KindState):
     def __init__(self) -> None:
         self.folders: set[Path] = set()
         """The absolute folders of those kernels and libraries, one for each key."""
+        self._made: set[Path] = set()
+        """Those among them whose files this process compiled."""
         self._key = key.TritonKey()
         self._opened: Callable[[], None] = lambda: None
 
@@ -97,16 +102,15 @@ class TritonState(KindState):
         """Treat kernels and libraries of these paths or keys as never used."""
         names = {path.partition("/")[0] for path in paths}.union(keys)
         self.folders = {folder for folder in self.folders if folder.name not in names}
+        self._made &= self.folders
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of every file of those kernels and libraries."""
-        return {
-            f"{folder.name}/{file.name}"
-            for folder in list(self.folders)
-            if folder.parent == root and folder.is_dir()
-            for file in os.scandir(folder)
-            if file.is_file()
-        }
+        return _files_of(self.folders, root)
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the files of the kernels and libraries that were compiled here and not found."""
+        return dict.fromkeys(_files_of(self._made, root))
 
     def used_keys(self) -> set[str]:
         """Return Triton's keys of those kernels and libraries."""
@@ -121,8 +125,10 @@ class TritonState(KindState):
         return len(self.folders)
 
     def _record_compiled(self, **event: Any) -> None:
-        for path in (event.get("metadata_group") or {}).values():
-            self.folders.add(Path(path).parent)
+        folders = {Path(path).parent for path in (event.get("metadata_group") or {}).values()}
+        self.folders |= folders
+        if event.get("cache_hit") is False:
+            self._made |= folders
         self._opened()
 
     def _load_helper(self, call: imports.Call) -> Any:
@@ -132,13 +138,28 @@ class TritonState(KindState):
         """
         request = helper_request(call)
         library = request.answer() if request else None
+        began = None
         if library is None:
+            began = time.time_ns()
             library = call()
         path = library if isinstance(library, str) else getattr(library, "__file__", None)
         if path:
             kept = request.keep(Path(path)) if request else Path(path)
             self.folders.add(kept.parent)
+            if began is not None and is_newer(Path(path), began):
+                self._made.add(kept.parent)
         return library
+
+
+def _files_of(folders: Collection[Path], root: Path) -> set[str]:
+    """Return the paths of all files in those of the folders that lie in ``root``."""
+    return {
+        f"{folder.name}/{file.name}"
+        for folder in list(folders)
+        if folder.parent == root and folder.is_dir()
+        for file in os.scandir(folder)
+        if file.is_file()
+    }
 
 
 def _keep_timings(call: imports.Call) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from .artifacts import Artifacts
 from .rules import RULES
 
 if TYPE_CHECKING:
+    from ...wire.digest import Digest
     from .model_infos import ModelInfos
 
 _LOAD = Hook(
@@ -98,6 +99,10 @@ class VllmState(KindState):
         for path, own in written.items():
             _copy(own, root / path)
         return {*self._artifacts.loaded, *accepted, *written}
+
+    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
+        """Return the artifacts that vLLM wrote in this process. Its descriptions of classes may be older."""
+        return dict.fromkeys(self._artifacts.written())
 
     def used_paths(self) -> set[str]:
         """Return the artifacts that vLLM loaded."""
