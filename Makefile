@@ -272,19 +272,19 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
-	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+	@$(BIN)/uv pip compile -q $(ARGS) --generate-hashes --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/vllm.in \
 		-o requirements/vllm.txt -c requirements/client.txt
-	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+	@$(BIN)/uv pip compile -q $(ARGS) --generate-hashes --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/tilelang.in \
 		-o requirements/tilelang.txt -c requirements/client.txt
-	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+	@$(BIN)/uv pip compile -q $(ARGS) --generate-hashes --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/flashinfer.in \
 		-o requirements/flashinfer.txt -c requirements/client.txt
-	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+	@$(BIN)/uv pip compile -q $(ARGS) --generate-hashes --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/helion.in \
 		-o requirements/helion.txt -c requirements/client.txt
-	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+	@$(BIN)/uv pip compile -q $(ARGS) --generate-hashes --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/frameworks.in \
 		-o requirements/frameworks.txt -c requirements/client.txt
 	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/nvcc.in -o requirements/nvcc.txt

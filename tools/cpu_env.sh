@@ -20,9 +20,9 @@ pip --require-hashes -r requirements/build.txt || echo "cpu_env: no uv here: pip
 # Without requirements: the set is whole, and what is left out of it is 3 GB of libraries for CUDA.
 if [ -x "$venv/bin/uv" ]; then
     UV_PYTHON_DOWNLOADS=never "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" \
-        --no-deps -r "$requirements"
+        --no-deps --require-hashes -r "$requirements"
 else
-    pip --no-deps -r "$requirements"
+    pip --no-deps --require-hashes -r "$requirements"
 fi
 pip --no-deps "torch==2.13.0+cpu" || pip --no-deps "torch==2.13.0" || fail "no torch 2.13.0"
 pip --no-deps --no-build-isolation -e ./client -e .

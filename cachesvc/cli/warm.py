@@ -295,6 +295,7 @@ def _run(
     for_gpu: Path | None,
 ) -> tuple[list[Outcome], ReportHead]:
     """Warm the jobs. ``days``: only those that services wanted in so many days, the dearest first."""
+    from cachesvc.warm.ci.job_guard import guarded_job
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Cancelled, Launcher
     from cachesvc.warm.provenance import BuildOrigin
@@ -303,7 +304,7 @@ def _run(
     from cachesvc_client.config import Config
 
     config = Config.read()
-    with ExitStack() as stack:
+    with guarded_job(os.environ), ExitStack() as stack:
         context = WarmContext(
             name=name,
             launcher=Launcher(),

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -I
 """Sign for cachesvc with an Ed25519 key that an ssh-agent holds: ``ssh_agent.py COMMENT public-key|sign``.
 
     ssh-keygen -t ed25519 -f ci -C cachesvc-ci && ssh-add ci

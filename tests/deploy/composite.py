@@ -2,8 +2,9 @@
 
 What is done here as the runner does it (github.com/actions/runner: CompositeActionHandler, ScriptHandler,
 FileCommandManager, ActionCommandManager): inputs with their defaults, `if` and `env` of steps with their
-expressions, `bash --noprofile --norc -eo pipefail FILE`, a file for the outputs and the summary of each step,
-and the workflow commands in the log. An expression that is not known here is an error.
+expressions, `bash --noprofile --norc -eo pipefail FILE`, files for the outputs and the summary of each step
+and for the variables and the PATH of the next ones, and the workflow commands in the log. An expression that
+is not known here is an error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import yaml
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _COMMAND = re.compile(r"::([a-z-]+)(?: +([^:]*(?:=[^:]*)?))?::(.*)")
+_FILES = ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_ENV", "GITHUB_PATH")
 _TEXT = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -103,7 +105,7 @@ def _run_step(
     step: Mapping[str, Any],
     number: int,
     contexts: dict[str, Any],
-    variables: Mapping[str, str],
+    variables: dict[str, str],
     place: Path,
     ran: Ran,
     prefix: Sequence[str],
@@ -119,7 +121,7 @@ def _run_step(
     assert step["shell"] == "bash"
     script = place / "temp" / f"{number}.sh"
     script.write_text(fill(step["run"], contexts, ran.ok))
-    files = {name: place / "temp" / f"{name}-{number}" for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    files = {name: place / "temp" / f"{name}-{number}" for name in _FILES}
     for file in files.values():
         file.write_text("")
     result = subprocess.run(
@@ -140,6 +142,9 @@ def _run_step(
     ran.summary += files["GITHUB_STEP_SUMMARY"].read_text()
     ran.annotations += commands(result.stdout)
     outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
+    variables |= dict(line.split("=", 1) for line in files["GITHUB_ENV"].read_text().splitlines())
+    for folder in files["GITHUB_PATH"].read_text().splitlines():
+        variables["PATH"] = f"{folder}:{variables['PATH']}"
     ran.ok = ran.ok and result.returncode == 0
     contexts["steps"][step["id"]] = {
         "outputs": outputs,

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,9 +112,12 @@ def test_a_push_publishes_and_a_pull_request_is_told_what_it_makes_cold(
     report = json.loads(Path(pushed.outputs["report"]).read_text())
     assert report["targets"][0]["line"] == SPEC_LINE and report["commit"] == "c" * 40
 
-    # The same commit in a pull request: all is warm, and a comment says so.
-    checked = act(place, job(place, comments), check="true", comment="true", **access)
+    # The same commit in a pull request: all is warm, and a comment of another job says so.
+    said = str(place / "workspace" / "reports" / "check.json")
+    checked = act(place, job(place), check="true", report=said, **access)
     assert checked.ok and checked.outputs["revision"] == "", checked.log
+    told = act(place, job(place, comments), merge="reports", comment="true")
+    assert told.ok, told.log
     [comment] = comments.rows
     assert "1 of 1 targets are warm" in comment["body"]
     assert "https://git.example/org/app/actions/runs/4711" in comment["body"]
@@ -121,11 +125,12 @@ def test_a_push_publishes_and_a_pull_request_is_told_what_it_makes_cold(
     # A change of the model: the job fails, the line of the target is annotated, the comment is another.
     spec = place / "workspace" / "warm.toml"
     spec.write_text(spec.read_text().replace("width = 8", "width = 16").replace("[4, 8]", "[4, 16]"))
-    changed = act(place, job(place, comments), check="true", comment="true", **access)
+    changed = act(place, job(place), check="true", report=said, **access)
     assert not changed.ok and changed.outputs["exit-status"] == "9", changed.log
     [(level, properties, message)] = changed.annotations
     assert (level, properties["file"], properties["line"]) == ("warning", "warm.toml", str(SPEC_LINE))
     assert properties["title"] == "tiny/default is cold" and "with a difference in" in message
+    act(place, job(place, comments), merge="reports", comment="true")
     [comment] = comments.rows
     assert "0 of 1 targets are warm (1 cold)" in comment["body"]
     for ran in (pushed, checked, changed):
@@ -134,15 +139,74 @@ def test_a_push_publishes_and_a_pull_request_is_told_what_it_makes_cold(
     assert key not in Path(pushed.outputs["report"]).read_text()
 
 
-def test_a_mistake_in_the_spec_is_annotated_at_its_line(place: Path, comments: Comments) -> None:
+HOSTILE_MODEL = """\
+import glob, subprocess
+from models import tiny as honest
+
+def tiny(**arguments):
+    lines = {{"ENV": "BASH_ENV={evil}", "PATH": "{place}/bin", "OUTPUT": "report={place}/other.json"}}
+    write = ""
+    for name, line in lines.items():
+        write += f"for file in {place}/temp/GITHUB_{{name}}-*; do echo {{line}} >> $file; done; "
+    subprocess.run(["bash", "-c", write], check=True)
+    forever = f"touch {place}/lives; for turn in $(seq 300); do {{write}} sleep 0.1; done"
+    subprocess.Popen(["setsid", "bash", "-c", f"({{forever}}) &"])
+    while not glob.glob("{place}/lives"):
+        pass
+    return honest(**arguments)
+"""
+
+
+@pytest.mark.compiles
+def test_a_model_s_code_changes_no_later_step(registry: Served, place: Path) -> None:
+    """It writes where the runner looks for variables, programs and outputs, and goes on after its end."""
+    (place / "bin").mkdir()
+    for name in ("evil.sh", "bin/bash", "bin/mkdir"):
+        (place / name).write_text(f"#!/bin/sh\ntouch {place}/ran\n")
+        (place / name).chmod(0o755)
+    workspace = place / "workspace"
+    (workspace / "hostile.py").write_text(HOSTILE_MODEL.format(evil=place / "evil.sh", place=place))
+    (workspace / "warm.toml").write_text(SPEC.replace("models:tiny", "hostile:tiny"))
+    access = {"registry": registry.url, "trusted_keys": registry.trust, "token": registry.token}
+    ran = act(place, job(place), check="true", **access)
+    assert (place / "lives").exists(), ran.log
+    assert ran.steps["report"]["outcome"] != "skipped" and "# Warm report" in ran.summary, ran.log
+    assert not (place / "ran").exists() and ran.outputs["report"].startswith(f"{place}/temp/")
+    time.sleep(0.5)
+    assert [path.read_text() for path in (place / "temp").glob("GITHUB_ENV-*")] == ["", ""]
+
+
+def test_what_an_earlier_job_left_among_the_user_s_packages_is_not_run(place: Path, tmp_path: Path) -> None:
+    """As a pull request may, on a machine that is used again: a .pth file runs with each start of Python."""
+    home, folder, marker = tmp_path / "home", tmp_path / "environment", tmp_path / "ran"
+    options = ("--without-pip", "--system-site-packages")
+    subprocess.run([sys.executable, "-m", "venv", *options, folder], check=True)
+    [packages] = (folder / "lib").glob("python*/site-packages")
+    ours = (sysconfig.get_path("purelib"), ROOT, ROOT / "client")
+    (packages / "ours.pth").write_text("".join(f"{path}\n" for path in ours))
+    left = home / ".local/lib" / packages.parent.name / "site-packages"
+    left.mkdir(parents=True)
+    (left / "left.pth").write_text(f"import pathlib; pathlib.Path({str(marker)!r}).touch()\n")
+    environ = {**job(place), "HOME": str(home), "PIP_NO_INDEX": "1"}
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-P", "-c", ""], env=environ, check=True)
+    assert marker.exists(), "it runs where nothing keeps it out"
+    marker.unlink()
+    reports_of(place, h200="warm")
+    for inputs in ({"spec": "none.toml"}, {"merge": "reports"}, {"install": "cachesvc-that-is-not-there"}):
+        ran = act(place, environ, **{"python": str(python), **inputs})
+        assert ran.log and not marker.exists(), ran.log
+
+
+def test_a_mistake_in_the_spec_is_annotated_at_its_line(place: Path) -> None:
     spec = place / "workspace" / "warm.toml"
     spec.write_text(spec.read_text().replace("runs = 1", 'runs = "%0A::error::x,y"'))
-    ran = act(place, job(place, comments), comment="true")
+    ran = act(place, job(place))
     assert not ran.ok and ran.outputs["exit-status"] == "2"
     [(level, properties, message)] = ran.annotations
     assert (level, properties["file"], properties["line"]) == ("error", "warm.toml", "10")
     assert "runs" in message and "'%0A::error::x,y' is not" in message
-    assert "nothing was warmed" in ran.summary and len(comments.rows) == 1
+    assert "nothing was warmed" in ran.summary
 
 
 @pytest.mark.parametrize(
@@ -150,6 +214,7 @@ def test_a_mistake_in_the_spec_is_annotated_at_its_line(place: Path, comments: C
     [
         ({"check": "yes"}, "the input check is true or false"),
         ({"comment": "True"}, "the input comment is true or false"),
+        ({"comment": "true"}, "a comment needs a job of its own"),
         ({"targets": "bert"}, "no target 'bert'"),
         ({"arguments": "--forse"}, "No such option"),
         ({"spec": "none.toml"}, "none.toml"),

@@ -89,8 +89,13 @@ def one_writer(path: Path) -> list[str]:
     return problems
 
 
+ONLY_MAIN = "github.event_name == 'push'"
+FROM_HERE = "github.event.pull_request.head.repo.full_name == github.repository"
+
+
 def workflow(path: Path) -> list[str]:
-    """Check that no job of a pull request can write to the trunk, and that a fork's job gets no secret."""
+    """Check that no job of a pull request can write to the trunk, that a fork's job gets neither a secret nor
+    a machine of ours, that no key is stored, and that what may write runs where no code of a model ran."""
     loaded: dict[str, Any] = yaml.safe_load(path.read_text())
     problems = []
     if loaded["permissions"] != {"contents": "read"}:
@@ -99,10 +104,21 @@ def workflow(path: Path) -> list[str]:
         problems.append("pull_request_target runs a fork's code with secrets")
     for name, job in loaded["jobs"].items():
         secrets = set(re.findall(r"secrets\.(\w+)", str(job)))
-        if "push" not in str(job.get("if")) and secrets & {"CACHESVC_WRITE_TOKEN", "CACHESVC_SIGNING_KEY"}:
-            problems.append(f"{name}: a pull request gets the key of main")
-        if secrets - {"CACHESVC_READ_TOKEN"} and "environment" not in job:
-            problems.append(f"{name}: a secret that no environment guards")
+        if secrets - {"CACHESVC_READ_TOKEN"}:
+            problems.append(f"{name}: a long-lived key, or a token that may write")
+        if "id-token" in job.get("permissions", {}) and "environment" not in job:
+            problems.append(f"{name}: an identity that no environment guards")
+        ours, condition = "self-hosted" in job["runs-on"], str(job.get("if"))
+        if ours and condition != ONLY_MAIN and FROM_HERE not in condition:
+            problems.append(f"{name}: a fork's code runs on our machine")
+        if ours and (condition == ONLY_MAIN) != ("trusted" in job["runs-on"]):
+            problems.append(f"{name}: the trunk's job shares its machine with a pull request's")
+        if ours and "pull-requests" in job.get("permissions", {}):
+            problems.append(f"{name}: the models' code runs beside a token that may write")
+        if any("comment" in step["with"] and "merge" not in step["with"] for step in action_steps(job)):
+            problems.append(f"{name}: a comment of a job in which the models' code ran")
+        if any("pip" in step.get("run", "") and "-I" not in step["run"] for step in job["steps"]):
+            problems.append(f"{name}: Python reads what an earlier job left")
         if "timeout-minutes" not in job:
             problems.append(f"{name}: may run forever")
         for step in job["steps"]:
@@ -113,7 +129,7 @@ def workflow(path: Path) -> list[str]:
             problems.append(f"{name}: a job that waits is dropped when another one comes")
         runners = [gpu for other in loaded["jobs"].values() for gpu in gpus(other)]
         for step in action_steps(job):
-            if "merge" in step["with"] and set(step["with"]["runners"].split()) != set(runners):
+            if "merge" in step["with"] and set(step["with"].get("runners", "").split()) != set(runners):
                 problems.append(f"{name}: a runner may fail to report, and nobody sees it")
     return problems
 
@@ -158,6 +174,11 @@ def composite(path: Path) -> list[str]:
         for step, word in re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", text)
         if word not in outputs[step]
     ]
+    lines = [line for step in steps.values() for line in step["run"].splitlines()]
+    if any("-m " in line and " -I -m " not in line for line in lines):
+        problems.append("Python reads what an earlier job left among the user's packages")
+    if "inputs.merge" not in steps["report"]["env"]["GITHUB_TOKEN"]:
+        problems.append("report: a step after the models' code has GitHub's token")
     last = steps["warm"]["run"].strip().splitlines()[-1]
     if not last.startswith("exec ") or "cachesvc warm " not in last:
         problems.append("warm: a shell that has the key waits for it")
@@ -216,19 +237,28 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (workflow, WARM, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_WRITE_TOKEN"),
     (workflow, WARM, "  pull_request:\n", "  pull_request_target:\n"),
     (workflow, WARM, "    environment: cachesvc-lane\n", ""),
+    (workflow, WARM, f"      {FROM_HERE}\n    runs-on", "      true\n    runs-on"),
+    (workflow, WARM, "gpu, trusted]", "gpu, pull-requests]"),
+    (workflow, WARM, "gpu, pull-requests]", "gpu, trusted]"),
+    (workflow, WARM, "python -I -m pip", "python -m pip"),
+    (workflow, WARM, "          report: reports/check.json\n", '          comment: "true"\n'),
+    (workflow, WARM, "      contents: read\n      id-token", "      pull-requests: write\n      id-token"),
+    (workflow, WARM, "${{ steps.signer.outputs.token }}", "${{ secrets.CACHESVC_SIGNING_KEY }}"),
     (workflow, WARM, "persist-credentials: false", "persist-credentials: true"),
     (schema_check("github-workflows"), MATRIX, "queue: max", "queue: all"),
     (workflow, MATRIX, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_SIGNING_KEY"),
     (workflow, MATRIX, "      queue: max\n", ""),
     (workflow, MATRIX, "runners: h200 l4", "runners: h200"),
-    (inputs, WARM, "signing-key:", "signing_key:"),
+    (inputs, WARM, "oidc: github", "odic: github"),
     (inputs, MATRIX, "merge: reports", "merged: reports"),
     (schema_check("github-actions"), ACTION, "    - name: Warm", "    - nome: Warm"),
     (composite, ACTION, '-- "$INPUT_SPEC"', '-- "${{ inputs.spec }}"'),
     (composite, ACTION, "INPUT_OIDC: ${{ inputs.oidc }}", "INPUT_OIDC: ${{ inputs.odic }}"),
     (composite, ACTION, "        INPUT_KEY: ${{ inputs.working-directory }}/${{ inputs.spec }}\n", ""),
     (composite, ACTION, "steps.report.outputs.revision }}", "steps.warm.outputs.revision }}"),
-    (composite, ACTION, '        exec "$INPUT_PYTHON" -P', '        "$INPUT_PYTHON" -P'),
+    (composite, ACTION, '        exec "$INPUT_PYTHON" -I', '        "$INPUT_PYTHON" -I'),
+    (composite, ACTION, '"$INPUT_PYTHON" -I -m pip', '"$INPUT_PYTHON" -m pip'),
+    (composite, ACTION, "inputs.merge != '' && inputs.github-token", "inputs.github-token"),
     (words, ACTION, "cachesvc warm-report", "cachesvc report-warm"),
     (schema_check("gitlab-ci"), GITLAB, "  script:\n    - exec", "  scripts:\n    - exec"),
     (words, GITLAB, "--code-quality", "--codequality"),
@@ -298,6 +328,13 @@ def test_a_planted_fault_is_found(
     planted = tmp_path / "here" / path.name
     planted.write_text(text.replace(old, new))
     assert check(planted)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.stem)
+def test_every_requirement_has_a_hash(path: Path) -> None:
+    entries = path.read_text().replace("\\\n", "").splitlines()
+    pinned = [entry for entry in entries if re.match(r"[\w.-]+(\[.*\])?==", entry)]
+    assert pinned and [entry for entry in pinned if "--hash=sha256:" not in entry] == []
 
 
 def missing_tests(shown_by: Mapping[str, Sequence[str]]) -> list[str]:

@@ -1,5 +1,5 @@
-"""Test that neither the signing key, nor the program that signs, nor the login of the job reaches the code of
-a model, with the variables of the example workflow."""
+"""Test that neither a signing key, nor the program that signs, nor the login of the job reaches the code of a
+model, with the variables of the example workflow and with a key of the job's own in its place."""
 
 from __future__ import annotations
 
@@ -37,11 +37,23 @@ TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
 """
 
 
-def publish_inputs(secrets: dict[str, str]) -> dict[str, str]:
-    """Return what the workflow of the example gives the action, with the values of secrets."""
+def publish_step() -> tuple[dict[str, str], dict[str, str]]:
+    """Return what the workflow of the example gives the action: inputs and variables."""
     job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["publish"]
     [step] = [step for step in job["steps"] if "deploy/github/action@" in step.get("uses", "")]
-    return {name: secrets.get(text, text) for name, text in step["with"].items()}
+    return step["with"], step["env"]
+
+
+SIGNER = """\
+import base64, os, sys
+from cachesvc_client.bundle.seal import SigningKey
+key = SigningKey.from_text(os.environ["SIGNER_TOKEN"])
+if sys.argv[-1] == "public-key":
+    print(key.public)
+else:
+    print(base64.b64encode(key.sign_message(sys.stdin.buffer.read())).decode())
+"""
+"""A program that signs with what the job's variable says, as a key service does with a token."""
 
 
 def secret_of(size: int) -> str:
@@ -61,7 +73,8 @@ def as_a_plain_user() -> list[str]:
 
 @pytest.mark.compiles
 @pytest.mark.skipif(sys.platform != "linux", reason="searches /proc")
-def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry, issuer, tmp_path):
+@pytest.mark.parametrize("signs", ["the program of the example", "a key of the job"])
+def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry, issuer, tmp_path, signs):
     user, folder = as_a_plain_user(), tmp_path
     key = Path(registry["CACHESVC_SIGNING_KEY"]).read_text().strip()
     issuer.request_secret = secret_of(len(key))
@@ -72,18 +85,26 @@ def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry
     (folder / "warm.toml").write_text(
         SPEC.format(digest=digests, size=len(key), answer=folder / "found", tiny=TINY)
     )
-    inputs = publish_inputs({"${{ secrets.CACHESVC_SIGNING_KEY }}": key})
+    inputs, variables = publish_step()
+    assert "signing-key" not in inputs and variables["SIGNER_TOKEN"] == "${{ steps.signer.outputs.token }}"
+    if signs == "a key of the job":
+        inputs = {**inputs, "signing-key": key}
+        variables = {"CACHESVC_SIGNER": f"cmd:/bin/sign --pin {pin}"}  # the input decides
+    else:
+        (folder / "sign.py").write_text(SIGNER)
+        variables = {"CACHESVC_SIGNER": f"cmd:{sys.executable} {folder}/sign.py {pin}", "SIGNER_TOKEN": key}
     (folder / "home").mkdir()
     environ = {
         **{name: registry[name] for name in ("CACHESVC_URL", "CACHESVC_TRUSTED_KEYS")},
         **issuer.github(),
         "HOME": str(folder / "home"),
-        "CACHESVC_SIGNER": f"cmd:/bin/sign --pin {pin}",  # the input decides
+        **variables,
         "TMPDIR": str(folder),
     }
+    own = {"install": "none", "python": sys.executable}
     ran = run_action(
         WORKFLOW.parent / "action",
-        {**inputs, "spec": str(folder / "warm.toml"), "install": "none", "python": sys.executable},
+        {**inputs, **own, "spec": str(folder / "warm.toml"), "arguments": "--force"},
         as_runner(environ),
         folder,
         prefix=user,
