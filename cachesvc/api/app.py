@@ -69,6 +69,7 @@ def create_app(
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         app.state.waiting_for_issuers = Counter()
         app.state.forwards = anyio.CapacityLimiter(FORWARDS)
+        app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with (
             app.state.resolves.running(read_routes.RESOLVES),

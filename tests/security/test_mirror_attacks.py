@@ -6,9 +6,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mirroring import Pair, bytes_out, eventually, metric, mirror_of, resolved
 from registry_making import Api, Publication, Server, make, ok, refused
@@ -17,8 +19,10 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Untrusted
 from tests.services.lying_relay import LyingRelay, lying_relay
+from tests.services.relay import relay as tcp_relay
 
 from .attacker import start
 
@@ -309,3 +313,44 @@ def test_a_client_s_token_goes_to_the_upstream_and_a_mirror_keeps_none(pair: Pai
     for path in pair.mirror.data.rglob("*"):
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
+
+
+def test_a_client_whose_calls_take_long_makes_no_mirror_say_that_the_registry_is_silent(pair: Pair) -> None:
+    """Claims that wait, and calls whose answer is kept back: others are served, and a revoked token ends."""
+    with tcp_relay(pair.upstream.url.removeprefix("http://")) as between:
+        mirror = mirror_of(
+            pair.upstream, pair.mirror.data.parent / "own", pair.root, pair.secret, between.url
+        )
+        with mirror.running():
+            token = pair.token("write")
+            waiter, ended = mirror.api(pair.token("write")["secret"]), mirror.api(token["secret"])
+            waiter.http.timeout = 60
+            subject = {"namespace": "team", "name": "bert", "environment": Digest.of(b"here")}
+            claim = {"subject": subject, "holder": 32 * "a"}
+            ok(ended.http.post("/v1/claims", json=claim))
+
+            began = time.monotonic()
+            with ThreadPoolExecutor(8) as pool:
+                waits = [
+                    pool.submit(
+                        waiter.http.post, "/v1/claims", json={**claim, "holder": f"{n:032x}", "wait": 12}
+                    )
+                    for n in range(4)
+                ]
+                time.sleep(10.5)
+                for _ in range(10):  # a token that the mirror has not seen yet: it has to ask
+                    ok(mirror.api(pair.token("write")["secret"]).http.get("/v1/whoami"))
+                ok(pair.upstream.api().http.delete(f"/v1/tokens/{token['token']}"))
+                answers = [ok(one.result()) for one in waits]
+            assert time.monotonic() - began >= 12
+            assert {row["state"] for row in answers} == {"held"}
+
+            between.hold = b"/v1/claims"  # no answer at all
+            waiter.http.timeout = 1
+            for _ in range(4):
+                with pytest.raises(httpx.ReadTimeout):
+                    waiter.http.post("/v1/claims", json=claim)
+            between.hold = b""
+            ok(mirror.api(pair.token("write")["secret"]).http.get("/v1/whoami"))
+            eventually(lambda: ended.http.get("/v1/whoami").status_code == 401, "the end of the token")
+            assert time.monotonic() - began < 30
