@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from mirroring import Pair, bytes_out, eventually, metric, mirror_of, resolved
 from registry_making import Api, Publication, Server, make, ok, refused
@@ -22,7 +21,6 @@ from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Untrusted
 from tests.services.lying_relay import LyingRelay, lying_relay
-from tests.services.relay import relay as tcp_relay
 
 from .attacker import start
 
@@ -315,42 +313,35 @@ def test_a_client_s_token_goes_to_the_upstream_and_a_mirror_keeps_none(pair: Pai
             assert secret.encode() not in path.read_bytes(), path
 
 
-def test_a_client_whose_calls_take_long_makes_no_mirror_say_that_the_registry_is_silent(pair: Pair) -> None:
+def test_a_client_whose_calls_take_long_makes_no_mirror_say_that_the_registry_is_silent(
+    pair: Pair, relay: LyingRelay
+) -> None:
     """Claims that wait, and calls whose answer is kept back: others are served, and a revoked token ends."""
-    with tcp_relay(pair.upstream.url.removeprefix("http://")) as between:
-        mirror = mirror_of(
-            pair.upstream, pair.mirror.data.parent / "own", pair.root, pair.secret, between.url
-        )
-        with mirror.running():
-            token = pair.token("write")
-            waiter, ended = mirror.api(pair.token("write")["secret"]), mirror.api(token["secret"])
-            waiter.http.timeout = 60
-            subject = {"namespace": "team", "name": "bert", "environment": Digest.of(b"here")}
-            claim = {"subject": subject, "holder": 32 * "a"}
-            ok(ended.http.post("/v1/claims", json=claim))
 
-            began = time.monotonic()
-            with ThreadPoolExecutor(8) as pool:
-                waits = [
-                    pool.submit(
-                        waiter.http.post, "/v1/claims", json={**claim, "holder": f"{n:032x}", "wait": 12}
-                    )
-                    for n in range(4)
-                ]
-                time.sleep(10.5)
-                for _ in range(10):  # a token that the mirror has not seen yet: it has to ask
-                    ok(mirror.api(pair.token("write")["secret"]).http.get("/v1/whoami"))
-                ok(pair.upstream.api().http.delete(f"/v1/tokens/{token['token']}"))
-                answers = [ok(one.result()) for one in waits]
-            assert time.monotonic() - began >= 12
-            assert {row["state"] for row in answers} == {"held"}
+    def keep_back(_method: str, path: str, _body: bytes) -> None:
+        time.sleep(14 if path == "/v1/claims/renew" else 0)
 
-            between.hold = b"/v1/claims"  # no answer at all
-            waiter.http.timeout = 1
-            for _ in range(4):
-                with pytest.raises(httpx.ReadTimeout):
-                    waiter.http.post("/v1/claims", json=claim)
-            between.hold = b""
-            ok(mirror.api(pair.token("write")["secret"]).http.get("/v1/whoami"))
-            eventually(lambda: ended.http.get("/v1/whoami").status_code == 401, "the end of the token")
-            assert time.monotonic() - began < 30
+    relay.alter = keep_back
+    token = pair.token("write")
+    waiter, ended = pair.reader("write"), pair.mirror.api(token["secret"])
+    waiter.http.timeout = 60
+    subject = {"namespace": "team", "name": "bert", "environment": Digest.of(b"here")}
+    claim = {"subject": subject, "holder": 32 * "a"}
+    taken = ok(ended.http.post("/v1/claims", json=claim))
+    renewal = {name: taken[name] for name in ("key", "fence")} | {"holder": claim["holder"]}
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        waits = [
+            pool.submit(waiter.http.post, "/v1/claims", json={**claim, "holder": f"{n:032x}", "wait": 12})
+            for n in range(4)
+        ]
+        kept = [pool.submit(waiter.http.post, "/v1/claims/renew", json=renewal) for _ in range(4)]
+        time.sleep(10.5)
+        for _ in range(10):  # a token that the mirror has not seen yet: it has to ask
+            ok(pair.reader("write").http.get("/v1/whoami"))
+        ok(pair.upstream.api().http.delete(f"/v1/tokens/{token['token']}"))
+        eventually(lambda: ended.http.get("/v1/whoami").status_code == 401, "the end of the token")
+        assert time.monotonic() - began < 30
+        assert {ok(one.result())["state"] for one in waits} == {"held"}
+        assert time.monotonic() - began >= 12
+        assert {one.result().status_code for one in kept} == {503}
