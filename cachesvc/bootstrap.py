@@ -33,6 +33,7 @@ from cachesvc.index.snapshot import rows_in
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
+from cachesvc.outside import Destinations
 from cachesvc.registry.context import Limits, PersonLogin, Registry
 from cachesvc.registry.mirror import Mirror
 from cachesvc.settings import Settings
@@ -69,6 +70,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                 meter = Meter()
                 blobs, links = _blobs(settings, meter, prove_bucket)
                 own = MemoryHot() if settings.redis else None
+                destinations = Destinations(private=settings.private_addresses)
                 yield Registry(
                     index,
                     blobs,
@@ -79,10 +81,8 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     own=own,
                     login=login,
                     trust_keys=_trust_keys(settings),
-                    sender=Sender(
-                        private_addresses=settings.webhook_private_addresses,
-                        plain_http=settings.webhook_plain_http,
-                    ),
+                    issuers=Issuers(destinations, own=settings.oidc_issuer),
+                    sender=Sender(destinations, plain_http=settings.webhook_plain_http),
                     mirror=mirror,
                     on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
                     peers=settings.peers,
@@ -151,7 +151,7 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
         who = mirror.upstream.remote.whoami()
         found.append(("mirrors", f"{mirror.upstream.url}, {who.role} in {who.namespace}"))
     if login is not None:
-        Issuers().endpoints(login.client.issuer)
+        Issuers(own=login.client.issuer).probe(login.client.issuer)
         found.append(("login", f"{login.client.issuer}, back to {login.client.redirect_uri}"))
     return found
 

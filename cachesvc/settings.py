@@ -212,9 +212,11 @@ class Settings(BaseSettings):
     web_page: bool = True
     """Serve the web page of operators at ``/ui``. It needs a login: with a token, or as ``oidc_issuer``
     says."""
-    webhook_private_addresses: bool = False
-    """Send events of webhooks to loopback, link-local and private addresses too. Every administrator of a
-    namespace can name a receiver: turn this on where all of them may reach what the registry reaches."""
+    private_addresses: bool = False
+    """Send events of webhooks, and questions to the issuers of CI tokens, to loopback, link-local and
+    private addresses too. Every administrator of a namespace can name a receiver and an issuer: turn this on
+    where all of them may reach what the registry reaches. What the settings name (the issuer of
+    ``oidc_issuer``, the upstream of a mirror, a store) may have any address."""
     webhook_plain_http: bool = False
     """Send events of webhooks by ``http://`` too. Whoever is on the way can then read them."""
     public_url: Annotated[str, AfterValidator(_origin)] = ""

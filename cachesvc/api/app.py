@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -66,7 +67,9 @@ def create_app(
         app.state.uploads = UploadPlaces()
         app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
+        app.state.waiting_for_issuers = Counter()
         app.state.forwards = anyio.CapacityLimiter(FORWARDS)
+        app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with (
             app.state.resolves.running(read_routes.RESOLVES),

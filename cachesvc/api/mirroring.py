@@ -15,7 +15,9 @@ from cachesvc.domain.access import Token
 from cachesvc.registry import download, mirror_looks, mirror_packs
 from cachesvc.registry.context import Registry
 from cachesvc.registry.download import Pack
+from cachesvc.upstream.upstream import CALL_SECONDS
 from cachesvc_client.http.exchange import Answer
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.claims import MAX_WAIT_SECONDS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, InvalidRequest, Unavailable
@@ -25,10 +27,9 @@ from .streams import receive
 
 PULL_SECONDS = 8.0
 """Seconds that a reader waits for a pack that comes. A client gives a silent answer up after 10."""
-FORWARD_SECONDS = MAX_WAIT_SECONDS + 15.0
-"""Seconds that the upstream may take for a forwarded request: a claim waits there."""
 FORWARDS = 128
-"""Requests that a mirror forwards at once, beside those with packs; more wait."""
+"""Requests that a mirror forwards at once, beside those with packs; more wait. As many claims may wait at the
+upstream beside them."""
 
 _log = logging.getLogger("cachesvc.mirror")
 
@@ -108,7 +109,9 @@ async def _forward(registry: Registry, request: Request) -> Response:
         answer = await _forward_bytes(mirror.upstream.forward, request, path, secret)
     else:
         body = await request.body()
-        places: anyio.CapacityLimiter = request.app.state.forwards
+        wait = _wait_of(body) if request.scope["path"].endswith("/claims") else 0.0
+        state = request.app.state
+        places: anyio.CapacityLimiter = state.forwarded_waits if wait else state.forwards
         answer = await to_thread.run_sync(
             mirror.upstream.forward,
             request.method,
@@ -116,7 +119,7 @@ async def _forward(registry: Registry, request: Request) -> Response:
             secret,
             body or None,
             None,
-            FORWARD_SECONDS,
+            CALL_SECONDS + wait,
             limiter=places,
             abandon_on_cancel=True,
         )
@@ -125,6 +128,16 @@ async def _forward(registry: Registry, request: Request) -> Response:
         if looks is not None:
             looks.soon()
     return Response(answer.body, answer.status, media_type="application/json" if answer.body else None)
+
+
+def _wait_of(body: bytes) -> float:
+    """Returns the seconds for which a claim may wait at the upstream; 0 for a body that it will refuse."""
+    try:
+        request = codec.parse_json(body, limit=len(body), what="the claim")
+    except ValueError:
+        return 0.0
+    wait = request.get("wait") if isinstance(request, dict) else None
+    return min(max(wait, 0.0), MAX_WAIT_SECONDS) if isinstance(wait, int | float) else 0.0
 
 
 async def _forward_bytes(forward: Callable[..., Answer], request: Request, path: str, secret: str) -> Answer:
@@ -138,6 +151,6 @@ async def _forward_bytes(forward: Callable[..., Answer], request: Request, path:
         def body() -> Iterable[bytes]:
             return chunks
 
-        return forward(request.method, path, secret, body, int(length), FORWARD_SECONDS)
+        return forward(request.method, path, secret, body, int(length), CALL_SECONDS)
 
     return await receive(request, token, act)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from concurrent.futures import Future
+
 import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
+from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry import publishers
 from cachesvc_client.wire.errors import TooMany
 from cachesvc_client.wire.protocol import TokenAnswer
@@ -18,9 +23,10 @@ from .edge import Json
 from .openapi import errors
 
 EXCHANGES = 4
-"""Exchanges at once in one process: an issuer may take seconds to answer, and requests need threads."""
+"""Exchanges at once in one process: requests need threads."""
 MAX_WAITING = 64
-"""Exchanges that wait for their turn in one process, at most."""
+"""Exchanges that wait for their turn in one process, at most; and those that wait for the keys of one
+issuer, which hold no thread."""
 MAX_EXCHANGE_BYTES = 20 << 10
 """Bytes of the body of an exchange, at most."""
 
@@ -60,9 +66,26 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     limiter: anyio.CapacityLimiter = request.app.state.exchanges
     if limiter.statistics().tasks_waiting >= MAX_WAITING:
         raise TooMany("too many exchanges at once", "try again in some seconds")
+    issuer, keys = await to_thread.run_sync(publishers.prepare, registry, body, limiter=limiter)
+    if keys is not None:
+        await _wait(request.app.state.waiting_for_issuers, issuer, keys)
     answer = Json(await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter), 201)
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+async def _wait(waiting: Counter[str], issuer: str, keys: Future[None]) -> None:
+    """Waits for an issuer that is asked for its keys. Raises ``TooMany`` if many wait for this one."""
+    if waiting[issuer] >= MAX_WAITING:
+        raise TooMany(f"too many exchanges wait for issuer {issuer[:120]}", "try again in some seconds")
+    waiting[issuer] += 1
+    try:
+        with anyio.move_on_after(WAIT_SECONDS):
+            await asyncio.shield(asyncio.wrap_future(keys))
+    finally:
+        waiting[issuer] -= 1
+        if not waiting[issuer]:
+            del waiting[issuer]
 
 
 @router.get("/publishers", response_model=list[PublisherRecord])

@@ -6,6 +6,7 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
+from cachesvc.outside import Destinations
 from cachesvc_client.http.connection import Pool
 from cachesvc_client.http.origin import Origin, split_url
 from cachesvc_client.http.timed import Clock
@@ -21,10 +22,13 @@ MAX_DOCUMENT_BYTES = 256 << 10
 
 
 class Documents:
-    """Asks issuers. Follows no redirect, and asks by HTTPS, or an issuer on loopback by HTTP. Thread-safe."""
+    """Asks issuers. Follows no redirect, and asks by HTTPS, or an issuer on loopback by HTTP. Thread-safe.
 
-    def __init__(self) -> None:
-        self._pool = Pool(FETCH_SECONDS)
+    ``destinations``: the addresses to which it connects; ``None`` for an issuer that the operator named.
+    """
+
+    def __init__(self, destinations: Destinations | None) -> None:
+        self._pool = Pool(FETCH_SECONDS, destinations)
 
     def get(self, url: str, home: Origin) -> dict[str, Any]:
         """Returns the document at ``url``. ``home``: the issuer's origin. Raises ``CacheSvcError``."""

@@ -2,21 +2,34 @@
 Discovery 1.0).
 
 An issuer is asked only if a rule of an administrator, or a setting, names it. Its answers are bounded in time
-and in bytes.
+and in bytes, and read by a thread of its own: whoever waits for them holds no place that others need. What
+came of it is in the log; who shows a token learns only that the keys cannot be read.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Waited
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc.outside import Destinations
 from cachesvc_client.http.origin import Origin, split_url
-from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, Unavailable
+from cachesvc_client.wire.errors import (
+    CacheSvcError,
+    InvalidRequest,
+    ProtocolMismatch,
+    Unavailable,
+    Untrusted,
+)
 
-from .documents import Documents, split_endpoint
+from .documents import FETCH_SECONDS, Documents, split_endpoint
 from .keys import PublicKey, read_keys
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -28,8 +41,16 @@ ROTATION_SECONDS = 60.0
 """Seconds between two looks for a key that is not known: strangers can ask for any."""
 FAILURE_SECONDS = 10.0
 """Seconds after a failure in which an issuer is not asked again: a slow one holds up nobody else."""
-MAX_ISSUERS = 64
+MAX_ISSUERS = 256
 """Issuers whose keys are kept, at most."""
+SHARE = 8
+"""Issuers that are asked at once for the rules of one namespace."""
+MAX_FETCHES = 128
+"""Issuers that are asked at once, at most."""
+WAIT_SECONDS = 2 * FETCH_SECONDS + 1.0
+"""Seconds that anybody waits for the two documents of an issuer, at most."""
+
+_log = logging.getLogger("cachesvc.oidc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,86 +66,151 @@ class Endpoints:
 
 @dataclass(slots=True)
 class _Known:
-    """The keys and the document of one issuer. Times are values of the clock; ``failure``: what the last try
-    came to."""
+    """The keys and the document of one issuer. Times are values of the clock. ``fetch``: what is under
+    way."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
     keys: list[PublicKey] = field(default_factory=list)
     document: dict[str, Any] = field(default_factory=dict)
     read: float | None = None
     tried: float | None = None
-    failure: Unavailable | None = None
+    failed: bool = False
+    fetch: Future[None] | None = None
+
+    def fitting(self, algorithm: str, key_id: str | None) -> list[PublicKey]:
+        """Returns the keys that a token of this header may be signed with."""
+        return [key for key in self.keys if key.fits(algorithm, key_id)]
 
 
 class Issuers:
-    """The keys of issuers, for one process. Thread-safe: one thread at a time asks an issuer."""
+    """The keys of issuers, for one process. Thread-safe.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    ``destinations``: the addresses at which issuers are asked. ``own``: the issuer that the settings name,
+    which may have any address.
+    """
+
+    def __init__(
+        self,
+        destinations: Destinations | None = None,
+        own: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._destinations, self._own, self._clock = destinations or Destinations(), own, clock
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
-        self._documents = Documents()
+        self._asking: Counter[str] = Counter()
+
+    def check(self, issuer: str) -> Origin:
+        """Returns the origin of an issuer. Raises ``InvalidRequest`` for one that is never asked: not https
+        (or http on loopback), or written as an address that is not permitted."""
+        origin = check_issuer(issuer)
+        try:
+            if issuer != self._own:
+                self._destinations.check(origin)
+        except Untrusted as error:
+            raise InvalidRequest(f"issuer: {error.message}", error.hint) from None
+        return origin
+
+    def prepare(
+        self, issuer: str, shares: Sequence[str], algorithm: str = "", key_id: str | None = None
+    ) -> Future[None] | None:
+        """Has the issuer asked if what is known of it does not do for a token of this header, and returns
+        what to wait for; ``None`` if that is nothing. The future never fails. ``shares``: the namespaces
+        whose rules name the issuer; each has ``SHARE`` issuers asked at once.
+        """
+        with self._lock:
+            known = self._of(issuer)
+            unknown = bool(algorithm) and not known.fitting(algorithm, key_id)
+            if known.fetch is None and self._is_due(known, ROTATION_SECONDS if unknown else FRESH_SECONDS):
+                share = next((one for one in shares if self._asking[one] < SHARE), None)
+                if share is not None and self._asking.total() < MAX_FETCHES:
+                    self._start(issuer, known, share)
+            return known.fetch
+
+    def wait(self, issuer: str, algorithm: str = "", key_id: str | None = None) -> None:
+        """Does what :meth:`prepare` does for the issuer of the settings, and waits for it."""
+        fetch = self.prepare(issuer, ("",), algorithm, key_id)
+        if fetch is not None:
+            with suppress(Waited):
+                fetch.result(WAIT_SECONDS)
 
     def keys(self, issuer: str, algorithm: str, key_id: str | None) -> list[PublicKey]:
-        """Returns the issuer's keys that a token of this header may be signed with; perhaps none.
-
-        Raises ``Unavailable`` with one line if no key is known and the issuer cannot be asked.
-        """
-        known = self._of(issuer)
-        with known.lock:
-            self._refresh(issuer, known, FRESH_SECONDS)
-            fitting = [key for key in known.keys if key.fits(algorithm, key_id)]
-            if not fitting:
-                self._refresh(issuer, known, ROTATION_SECONDS)
-                fitting = [key for key in known.keys if key.fits(algorithm, key_id)]
-            if not known.keys and known.failure is not None:
-                raise known.failure
-            return fitting
+        """Returns the issuer's keys that a token of this header may be signed with, by what is known; perhaps
+        none. Raises ``Unavailable`` with one line if nothing is known."""
+        with self._lock:
+            known = self._of(issuer)
+            if known.read is None:
+                raise _unavailable(issuer)
+            return known.fitting(algorithm, key_id)
 
     def endpoints(self, issuer: str) -> Endpoints:
-        """Returns where the issuer logs people in. Raises ``Unavailable`` with one line if that is not known
-        and the issuer cannot be asked, or does not say it."""
-        known = self._of(issuer)
-        with known.lock:
-            self._refresh(issuer, known, FRESH_SECONDS)
-            if not known.keys:
-                raise known.failure or Unavailable(f"issuer {issuer}: nothing is known of it")
-            try:
-                return _endpoints(known.document, check_issuer(issuer))
-            except CacheSvcError as error:
-                raise Unavailable(
-                    f"issuer {issuer}: its document names no place to log in: {error.message}",
-                    f"the registry's operator: look at {issuer.rstrip('/')}{DISCOVERY}",
-                ) from None
+        """Returns where the issuer of the settings logs people in. Raises ``Unavailable`` with one line if
+        that is not known and the issuer cannot be asked, or does not say it."""
+        self.wait(issuer)
+        with self._lock:
+            known = self._of(issuer)
+            if known.read is None:
+                raise _unavailable(issuer)
+            return _endpoints_of(issuer, known.document)
+
+    def probe(self, issuer: str) -> Endpoints:
+        """Asks an issuer now, for its operator. Raises ``Unavailable`` that says what came of it."""
+        try:
+            document, _ = self._fetch(issuer)
+        except CacheSvcError as error:
+            raise _unavailable(issuer, f": {error.message}") from None
+        return _endpoints_of(issuer, document)
 
     def _of(self, issuer: str) -> _Known:
-        with self._lock:
-            if issuer not in self._known and len(self._known) >= MAX_ISSUERS:
-                self._known.pop(next(iter(self._known)))
-            return self._known.setdefault(issuer, _Known())
+        if issuer not in self._known and len(self._known) >= MAX_ISSUERS:
+            idle = [name for name, one in self._known.items() if one.fetch is None]
+            without = (name for name in idle if self._known[name].read is None)
+            self._known.pop(next(without, None) or next(iter(idle or self._known)))
+        return self._known.setdefault(issuer, _Known())
 
-    def _refresh(self, issuer: str, known: _Known, seconds: float) -> None:
-        """Reads the keys if they are older than ``seconds`` and no try failed just now."""
+    def _is_due(self, known: _Known, seconds: float) -> bool:
+        """Returns whether keys are older than ``seconds``, and no try failed just now."""
         now = self._clock()
         if known.read is not None and now - known.read < seconds:
-            return
-        if known.failure is not None and known.tried is not None and now - known.tried < FAILURE_SECONDS:
-            return
+            return False
+        return not (known.failed and known.tried is not None and now - known.tried < FAILURE_SECONDS)
+
+    def _start(self, issuer: str, known: _Known, share: str) -> None:
+        fetch: Future[None] = Future()
+        known.fetch = fetch
+        self._asking[share] += 1
+
+        def run() -> None:
+            try:
+                self._refresh(issuer, known)
+            finally:
+                with self._lock:
+                    known.fetch = None
+                    self._asking[share] -= 1
+                fetch.set_result(None)
+
+        threading.Thread(target=run, name="issuer", daemon=True).start()
+
+    def _refresh(self, issuer: str, known: _Known) -> None:
         try:
-            known.document, known.keys = self._fetch(issuer)
-            known.read, known.failure = self._clock(), None
+            document, keys = self._fetch(issuer)
         except CacheSvcError as error:
-            known.failure = _unavailable(issuer, error)
-            if known.read is not None and now - known.read > KEPT_SECONDS:
-                known.keys, known.read = [], None
-        known.tried = self._clock()
+            _log.warning("issuer %s: its keys cannot be read: %s", issuer, error)
+            with self._lock:
+                known.failed, known.tried = True, self._clock()
+                if known.read is not None and known.tried - known.read > KEPT_SECONDS:
+                    known.keys, known.document, known.read = [], {}, None
+            return
+        with self._lock:
+            known.keys, known.document = keys, document if issuer == self._own else {}
+            known.failed, known.read = False, self._clock()
 
     def _fetch(self, issuer: str) -> tuple[dict[str, Any], list[PublicKey]]:
         home = check_issuer(issuer)
-        document = self._documents.get(issuer.rstrip("/") + DISCOVERY, home)
+        documents = Documents(None if issuer == self._own else self._destinations)
+        document = documents.get(issuer.rstrip("/") + DISCOVERY, home)
         if document.get("issuer") != issuer:
             raise ProtocolMismatch(f"its discovery document is of {str(document.get('issuer'))[:120]!r}")
-        keys = read_keys(self._documents.get(str(document.get("jwks_uri", "")), home))
+        keys = read_keys(documents.get(str(document.get("jwks_uri", "")), home))
         if not keys:
             raise ProtocolMismatch("it has no public key that can be used")
         return document, keys
@@ -136,6 +222,16 @@ def check_issuer(issuer: str) -> Origin:
     if origin.scheme != "https" and not origin.loopback:
         raise InvalidRequest(f"issuer: {issuer[:120]!r} is plain HTTP", "https://…; http on loopback alone")
     return origin
+
+
+def _endpoints_of(issuer: str, document: dict[str, Any]) -> Endpoints:
+    try:
+        return _endpoints(document, check_issuer(issuer))
+    except CacheSvcError as error:
+        raise Unavailable(
+            f"issuer {issuer}: its document names no place to log in: {error.message}",
+            f"the registry's operator: look at {issuer.rstrip('/')}{DISCOVERY}",
+        ) from None
 
 
 def _endpoints(document: dict[str, Any], home: Origin) -> Endpoints:
@@ -152,8 +248,9 @@ def _endpoints(document: dict[str, Any], home: Origin) -> Endpoints:
     )
 
 
-def _unavailable(issuer: str, error: CacheSvcError) -> Unavailable:
+def _unavailable(issuer: str, why: str = "") -> Unavailable:
     return Unavailable(
-        f"issuer {issuer}: its keys cannot be read: {error.message}",
-        f"the registry's operator: let the registry reach {issuer.rstrip('/')}{DISCOVERY} and its jwks_uri",
+        f"issuer {issuer}: its keys cannot be read{why}",
+        "the registry's operator: the log says why; let the registry reach "
+        f"{issuer.rstrip('/')}{DISCOVERY} and its jwks_uri",
     )

@@ -144,7 +144,7 @@ def redeem(client: Client, issuers: Issuers, attempt: Attempt, code: str, now: f
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     try:
-        status, document = Documents().post(endpoints.token, check_issuer(client.issuer), form, headers)
+        status, document = Documents(None).post(endpoints.token, check_issuer(client.issuer), form, headers)
     except CacheSvcError as error:
         raise Unavailable(f"issuer {client.issuer}: {error.message}", error.hint) from None
     if status != 200:
@@ -161,6 +161,9 @@ def verify(client: Client, issuers: Issuers, attempt: Attempt, text: str, now: f
     token = signed.parse(text, _AGAIN)
     if token.issuer != client.issuer:
         raise Unauthenticated("the token is of another issuer", _AGAIN)
+    algorithm, key_id = (token.header.get(name) for name in ("alg", "kid"))
+    if isinstance(algorithm, str) and isinstance(key_id, str | None):
+        issuers.wait(token.issuer, algorithm, key_id)
     signed.verify_signature(token, issuers)
     signed.check_times(token, now)
     audience, party = token.claims.get("aud"), token.claims.get("azp")

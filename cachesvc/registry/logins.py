@@ -7,6 +7,7 @@ the session may do, and how it is ended, is decided where it is decided for ever
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Token
@@ -49,18 +50,24 @@ def begin(registry: Registry, attempt: Attempt) -> str:
 
 
 def complete(
-    registry: Registry, attempt: Attempt, answer: dict[str, str], wanted: str = ""
+    registry: Registry,
+    attempt: Attempt,
+    answer: dict[str, str],
+    wanted: str = "",
+    before_asking: Callable[[], None] = lambda: None,
 ) -> Opened | Choice:
     """Opens a session for the person whom the provider's ``answer`` to an attempt names, and ends the
     person's sessions that may do what the person may not do any more.
 
-    ``wanted``: which of several grants the session begins with. Raises ``Unauthenticated`` and ``Forbidden``,
+    ``wanted``: which of several grants the session begins with. ``before_asking``: called before the provider
+    is asked about the answer; it may refuse. Raises ``Unauthenticated`` and ``Forbidden``,
     ``Unavailable`` with one line for people.
     """
     login = login_of(registry)
     try:
         endpoints = registry.issuers.endpoints(login.client.issuer)
         code = code_of_answer(login.client, endpoints, attempt, answer)
+        before_asking()
         person = redeem(login.client, registry.issuers, attempt, code, registry.clock())
     except Unavailable as error:
         raise _unavailable(login, error) from None

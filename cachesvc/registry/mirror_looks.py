@@ -28,6 +28,7 @@ from cachesvc_client.wire.errors import (
     InvalidRequest,
     NotFound,
     TooLarge,
+    Unavailable,
     Untrusted,
     printable,
 )
@@ -61,9 +62,11 @@ def look(registry: Registry) -> None:
         _look(registry, mirror)
     except CacheSvcError as error:
         said = mirror.upstream.silent(error.message) if is_silence(error) else error
+        mirror.upstream.note_look(answered=not isinstance(error, Unavailable))
         mirror.why = str(said)
         raise said from None
     mirror.looked, mirror.why = registry.now, ""
+    mirror.upstream.note_look(answered=True)
     with registry.index.write() as unit:
         unit.mirrors.note_look(mirror.upstream.url, mirror.looked)
 

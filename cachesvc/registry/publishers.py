@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import secrets
+from concurrent.futures import Future
 
 from cachesvc.domain import publishers as rules
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import signed, workload
-from cachesvc.oidc.issuers import check_issuer
-from cachesvc_client.wire.errors import Forbidden, NotFound, Unauthenticated, printable
+from cachesvc.oidc.signed import Unverified
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated, printable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
@@ -19,6 +20,8 @@ from . import tokens
 from .audit import note
 from .context import Registry
 
+MAX_RULES = 32
+"""Rules of one namespace, at most: each may name an issuer that the registry asks."""
 _ID = re.compile(r"[a-z0-9-]{1,40}")
 _LOG_CLAIMS = (*rules.IDENTITY, *rules.PLACES, "event_name", "sha", "run_id", "actor", "jti")
 """Claims that the audit log keeps, where a token has them."""
@@ -27,12 +30,15 @@ _LOG_CLAIMS = (*rules.IDENTITY, *rules.PLACES, "event_name", "sha", "run_id", "a
 def add_publisher(registry: Registry, by: Token, request: PublisherRequest) -> PublisherRecord:
     """Adds a rule. Raises ``InvalidRequest`` for one that lets strangers publish, ``Forbidden``."""
     demand(by, Action.admin, request.namespace)
-    origin = check_issuer(request.issuer)
-    if origin.scheme != "https":
+    if registry.issuers.check(request.issuer).scheme != "https":
         demand(by, Action.admin, ANY)  # it makes the registry ask a server of its own machine
     rules.check_rule(request)
     record = PublisherRecord("p-" + secrets.token_hex(8), registry.now, request)
     with registry.index.write() as unit:
+        if len(unit.publishers.all(request.namespace)) >= MAX_RULES:
+            raise InvalidRequest(
+                f"namespace {request.namespace} has {MAX_RULES} rules", "remove one, or let one fit more jobs"
+            )
         unit.publishers.add(record)
         details = {"issuer": request.issuer, "audience": request.audience, "claims": _text(request.claims)}
         details |= {"lane": request.lane or "trunk", "role": request.role, "minutes": str(request.minutes)}
@@ -63,24 +69,41 @@ def remove_publisher(registry: Registry, by: Token, publisher: str) -> None:
     tokens.forget_tokens(registry, ended)
 
 
+def prepare(registry: Registry, request: ExchangeRequest) -> tuple[str, Future[None] | None]:
+    """Has the issuer of a job's token asked for its keys, if they are not known, and returns the issuer and
+    what to wait for before :func:`exchange`. Raises what that raises for a token that no rule can fit."""
+    parsed, records = _trusted(registry, request)
+    algorithm, key_id = parsed.header.get("alg"), parsed.header.get("kid")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
+        return parsed.issuer, None
+    shares = sorted({record.rule.namespace for record in records})
+    return parsed.issuer, registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
+
+
 def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
-    """Gives a CI job a token by the rules. Only the answer has its secret.
+    """Gives a CI job a token by the rules. Only the answer has its secret. Asks no issuer.
 
     Raises ``Unauthenticated`` for a token that is not its issuer's, not valid now, or used already;
     ``Forbidden`` if no rule fits; ``Unavailable`` if the issuer's keys cannot be read.
     """
+    parsed, records = _trusted(registry, request)
+    job = workload.verify(parsed, registry.issuers, registry.clock())
+    grant = rules.choose(records, job.audiences, job.claims, request)
+    return _give(registry, job, grant)
+
+
+def _trusted(registry: Registry, request: ExchangeRequest) -> tuple[Unverified, list[PublisherRecord]]:
+    """Returns the parts of a job's token, and the rules that name its issuer. Only administrators say which
+    servers are asked. Raises ``Unauthenticated``, and ``Forbidden`` if no rule names it."""
     parsed = workload.parse(request.token)
     with registry.index.read() as unit:
         records = unit.publishers.of_issuer(parsed.issuer)
     if not records:
-        # Before anything is asked of the issuer: only administrators say which servers are asked.
         raise Forbidden(
             f"issuer {parsed.issuer[:120]!r} is not trusted here",
             "an administrator of the namespace adds a rule: cachesvc admin publishers add",
         )
-    job = workload.verify(parsed, registry.issuers, registry.clock())
-    grant = rules.choose(records, job.audiences, job.claims, request)
-    return _give(registry, job, grant)
+    return parsed, records
 
 
 def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> TokenAnswer:

@@ -18,7 +18,7 @@ from cachesvc.registry.sessions import close_session, new_secret
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, TooMany, Unauthenticated
 
 from . import session
-from .open_routes import count_login
+from .open_routes import demand_few, login_place
 from .page import PageRoute, choice_page, going_page, login_page
 
 MAX_WAITING = 64
@@ -42,7 +42,6 @@ async def post_provider(request: Request) -> Response:
     if not session.is_at(request, login.page):
         # The cookie of this host would not come back to that one.
         raise Forbidden(f"this login begins at {login.page}", "open the page there")
-    count_login(request)
     destination = session.next_page(fields.get("next", "")[:MAX_NEXT])
     attempt = Attempt(new_secret())
     try:
@@ -63,7 +62,7 @@ async def get_callback(request: Request) -> Response:
     """Opens a new session for the person with whom the identity provider sends the browser back."""
     registry: Registry = request.app.state.registry
     logins.login_of(registry)
-    count_login(request)
+    place = login_place(request, "provider")
     begun = session.attempt(request)
     destination = session.next_page(begun.get("next"))
     try:
@@ -71,8 +70,18 @@ async def get_callback(request: Request) -> Response:
         if len(dict(pairs)) < len(pairs):
             raise Unauthenticated("the provider's answer says something twice", "log in again")
         attempt = Attempt(begun.get("secret") or new_secret())  # a new one fits no answer
-        complete = partial(logins.complete, registry, attempt, dict(pairs), begun.get("grant", ""))
+        complete = partial(
+            logins.complete,
+            registry,
+            attempt,
+            dict(pairs),
+            begun.get("grant", ""),
+            before_asking=partial(demand_few, registry, place),
+        )
         result = await _in_turn(request, complete)
+        registry.memory.drop(place)
+    except TooMany:
+        raise
     except CacheSvcError as error:
         return _failed(request, destination, error)
     if isinstance(result, logins.Choice):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -14,10 +16,11 @@ from . import session
 from .page import HEADERS, STATIC, PageRoute, login_page, static_file
 
 LOGIN_SECONDS = 5.0
-"""Seconds over which the logins of an address are counted."""
+"""Seconds over which logins are counted."""
 LOGINS = 20
-"""Logins that one address may try at one replica in ``LOGIN_SECONDS``. A secret is too long to be guessed:
-this keeps the index from being asked for nothing."""
+"""Logins that one address, and one secret, may try in vain at one replica in ``LOGIN_SECONDS``. A secret is
+too long to be guessed: this says so to whoever tries. Many people may come from one proxy's address, so a
+login that succeeds is never refused for what others tried there."""
 
 router = APIRouter(prefix=session.HOME, route_class=PageRoute, include_in_schema=False)
 fallback = APIRouter(prefix=session.HOME, route_class=PageRoute, include_in_schema=False)
@@ -39,11 +42,15 @@ async def post_login(request: Request) -> Response:
     if not session.may_send_token(request):
         raise Forbidden("a token does not go over plain HTTP to another machine", "use HTTPS")
     destination = session.next_page(fields.get("next"))
-    count_login(request)
+    token = fields.get("token", "").strip()
+    account = f"logins/token/{hashlib.sha256(token.encode(errors='replace')).hexdigest()}"
+    demand_few(registry, account)
     try:
-        secret = await to_thread.run_sync(open_session, registry, fields.get("token", "").strip())
+        secret = await to_thread.run_sync(open_session, registry, token)
     except Unauthenticated as error:
+        demand_few(registry, login_place(request, "token"))
         return login_page(request, destination, error)
+    registry.memory.drop(account)
     if earlier := session.session_secret(request):
         await to_thread.run_sync(close_session, registry, earlier)
     answer = _redirect(destination)
@@ -63,12 +70,17 @@ async def post_logout(request: Request) -> Response:
     return answer
 
 
-def count_login(request: Request) -> None:
-    """Counts a login of the request's address, of any kind. Raises ``TooMany``."""
-    registry: Registry = request.app.state.registry
-    address = (request.client.host if request.client else "unknown")[:64]
-    if registry.memory.count(f"logins/{address}", LOGIN_SECONDS) > LOGINS:
-        raise TooMany("too many logins from this address", "try again in a few seconds")
+def login_place(request: Request, way: str) -> str:
+    """Returns the key under which logins from the request's address are counted. ``way``: each way to log in
+    has its own, so that whoever tries the one keeps nobody from the other."""
+    address = request.client.host if request.client else "unknown"
+    return f"logins/{way}/from/{address[:64]}"
+
+
+def demand_few(registry: Registry, key: str) -> None:
+    """Counts a login under ``key``. Raises ``TooMany`` above ``LOGINS``."""
+    if registry.memory.count(key, LOGIN_SECONDS) > LOGINS:
+        raise TooMany("too many logins that failed", "try again in a few seconds")
 
 
 @router.get("/static/{name}")

@@ -29,9 +29,9 @@ CALL_SECONDS = 10.0
 """Seconds that a call may take, and for which a transfer may be silent."""
 TOKEN_SECONDS = 3.0
 """Seconds that the question about a token may take: a request of a service waits for it."""
-SILENT_SECONDS = 2.0
-"""Seconds after a call without an answer for which nobody else asks: services do not wait for it each by
-themselves."""
+SILENT_SECONDS = 10.0
+"""Seconds after a look of the mirror without an answer for which nobody asks, at most: services do not wait
+for it each by themselves. The next look that has an answer ends it."""
 
 _MEANWHILE = "what is mirrored is served meanwhile; try again"
 
@@ -75,7 +75,7 @@ class Upstream:
         """Asks what a client's token may do. Raises ``Unauthenticated`` if it counts nowhere, and
         ``Unavailable`` if the upstream does not say."""
         try:
-            with self._answering(), Remote(self.url, secret, timeout=TOKEN_SECONDS, retries=0) as remote:
+            with self._unless_silent(), Remote(self.url, secret, timeout=TOKEN_SECONDS, retries=0) as remote:
                 return remote.whoami()
         except Forbidden as error:
             raise Unauthenticated(error.message, error.hint) from None
@@ -86,14 +86,12 @@ class Upstream:
         self, method: str, path: str, secret: str, body: Body | None, length: int | None, seconds: float
     ) -> Answer:
         """Sends a client's request on, with the client's token, once. Raises the error of the answer, and
-        ``Unavailable`` if there is none in ``seconds`` (a transfer: if no more bytes move)."""
-        exchange = Exchange(
-            self.url, secret, timeout=CALL_SECONDS, connect_timeout=CONNECT_SECONDS, retries=0
-        )
+        ``Unavailable`` if there is none in ``seconds`` (a transfer: if no more bytes move). That says nothing
+        of the upstream: the client chose what it waits for."""
+        exchange = Exchange(self.url, secret, timeout=seconds, connect_timeout=CONNECT_SECONDS, retries=0)
         streamed = callable(body)
         deadline = None if streamed else time.monotonic() + seconds
-        # A body that stops coming is the client's silence, not the upstream's.
-        with self._answering(counts=not streamed):
+        with self._unless_silent():
             try:
                 return exchange.call(
                     method,
@@ -107,16 +105,19 @@ class Upstream:
             finally:
                 exchange.connections.clear()
 
+    def note_look(self, *, answered: bool) -> None:
+        """Notes whether a look of the mirror had an answer. No other call decides that the upstream is
+        silent: clients choose how long their own calls take."""
+        self._silent_until = 0.0 if answered else self._clock() + SILENT_SECONDS
+
     @contextmanager
-    def _answering(self, *, counts: bool = True) -> Iterator[None]:
-        """Asks nothing for some seconds after a call that had no answer, if that call ``counts``."""
+    def _unless_silent(self) -> Iterator[None]:
+        """Asks nothing for some seconds after a look without an answer."""
         if self._clock() < self._silent_until:
             raise self.silent("it did not answer a moment ago")
         try:
             yield
         except Unavailable as error:
-            if counts:
-                self._silent_until = self._clock() + SILENT_SECONDS
             raise self.silent(error.message) from None
 
     def silent(self, why: str) -> Unavailable:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import cachesvc
+from cachesvc.outside import Destinations
 from cachesvc_client.http.connection import Pool
-from cachesvc_client.http.links import LinkPolicy, address_kind
 from cachesvc_client.http.origin import Origin, split_url
 from cachesvc_client.http.timed import Clock
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
@@ -17,19 +16,16 @@ SECONDS = 10.0
 """Seconds that a delivery may take in all, from the connection to the head of the answer."""
 MAX_SAID = 300
 """Characters of what a delivery came to."""
-_PRIVATE = "the operator allows it by the setting webhook_private_addresses"
 
 
 class Sender:
     """Sends events. Thread-safe.
 
-    ``private_addresses``: connects to loopback, link-local and private addresses too. ``plain_http``: sends
-    over ``http://`` too. Without them an administrator of a namespace could have the registry send requests
-    into its own machine and network.
+    ``destinations``: the addresses to which it connects. ``plain_http``: sends over ``http://`` too.
     """
 
-    def __init__(self, *, private_addresses: bool = False, plain_http: bool = False) -> None:
-        self._private, self._plain_http = private_addresses, plain_http
+    def __init__(self, destinations: Destinations | None = None, *, plain_http: bool = False) -> None:
+        self._destinations, self._plain_http = destinations or Destinations(), plain_http
 
     def check(self, url: str) -> Origin:
         """Returns the origin of a receiver. Raises ``InvalidRequest`` for a URL to which nothing is sent: not
@@ -39,10 +35,8 @@ class Sender:
             raise InvalidRequest(
                 "url: plain HTTP", "https://…; the operator allows http by the setting webhook_plain_http"
             )
-        if origin.loopback and not self._private:
-            raise InvalidRequest(f"url: {origin.host} is this machine, to which nothing is sent", _PRIVATE)
         try:
-            self._policy(origin).check_literal(origin)
+            self._destinations.check(origin)
         except Untrusted as error:
             raise InvalidRequest(f"url: {error.message}", error.hint) from None
         return origin
@@ -73,41 +67,10 @@ class Sender:
         }
         clock = Clock(time.monotonic() + SECONDS, SECONDS)
         path = split_url(url, "url")[1]
-        pool = Pool(SECONDS, self._policy(origin))
+        pool = Pool(SECONDS, self._destinations)
         with pool.request(origin, "POST", path, headers, body, clock, reuse=False) as response:
             status = response.status
         pool.clear()
         if 300 <= status < 400:
             return False, f"status {status}: redirects are not followed"
         return 200 <= status < 300, f"status {status}"
-
-    def _policy(self, origin: Origin) -> LinkPolicy:
-        return _Destinations(origin, everything=self._private)
-
-
-class _Destinations(LinkPolicy):
-    """Decides to which addresses of a receiver a connection may be made."""
-
-    def __init__(self, origin: Origin, *, everything: bool) -> None:
-        super().__init__(origin)
-        self._everything = everything
-
-    def permitted(self, origin: Origin, addresses: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Returns ``addresses`` if all of them are permitted. Raises ``Untrusted``. The connection goes to
-        one of these: its name is not looked up again."""
-        for row in addresses:
-            self._demand(origin, str(row[4][0]))
-        return addresses
-
-    def _require(self, origin: Origin, addresses: list[str]) -> list[tuple[Any, ...]]:
-        for address in addresses:
-            self._demand(origin, address)
-        return []
-
-    def _demand(self, origin: Origin, address: str) -> None:
-        kind = address_kind(address)
-        if kind != "public" and not self._everything:
-            raise Untrusted(
-                f"{origin.host} is the {kind} address {address}, to which nothing is sent",
-                _PRIVATE,
-            )

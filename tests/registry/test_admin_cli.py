@@ -844,7 +844,7 @@ def test_every_command_has_help(command: Admin) -> None:
 def test_a_receiver_of_events_is_added_tried_listed_and_removed(admin: Admin, team: str) -> None:
     refused = admin("webhooks", "add", "https://127.0.0.1:1/", "-n", team)
     assert refused.status == 2 and refused.err.count("\n") == 1
-    assert "to which nothing is sent" in refused.err and "webhook_private_addresses" in refused.err
+    assert "to which nothing is sent" in refused.err and "private_addresses" in refused.err
     wrong = admin("webhooks", "add", "https://hooks.example/x", "-n", team, "-e", "published")
     assert wrong.status == 2 and "known: revision.published, " in wrong.err
     row = admin("webhooks", "add", "https://no.invalid/x", "-n", team, "-e", "revision.cold", "--json").json

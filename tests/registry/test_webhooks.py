@@ -14,6 +14,7 @@ from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
+from cachesvc.outside import Destinations
 from cachesvc.registry import gc, holdings, quarantine, reports, tokens, webhooks
 from cachesvc.registry.context import Registry
 from cachesvc.webhooks.sender import Sender
@@ -24,7 +25,7 @@ from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 from cachesvc_client.wire.webhooks import EVENTS, WebhookRecord, WebhookRequest
 
 DAY = 86_400
-OPEN = Sender(private_addresses=True, plain_http=True)
+OPEN = Sender(Destinations(private=True), plain_http=True)
 """Sends to this machine too, as the tests' receivers are here."""
 
 

@@ -42,6 +42,7 @@ class Issuer:
     pause: float = 0.0
     drip: bool = False
     gone: bool = False
+    redirect: str = ""
     discovery: dict[str, Any] = field(default_factory=dict)
     request_secret: str = ""
 
@@ -115,6 +116,12 @@ def running_issuer() -> Iterator[Issuer]:
             issuer.requests.append(self.path)
             if issuer.gone:
                 self.close_connection = True
+                return
+            if issuer.redirect:
+                self.send_response(302)
+                self.send_header("location", issuer.redirect)
+                self.send_header("content-length", "0")
+                self.end_headers()
                 return
             document = issuer.answer(self.path, self.headers.get("authorization"))
             body = json.dumps(document).encode() + b" " * issuer.padding

@@ -21,6 +21,7 @@ from registry_making import make
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import ANY
 from cachesvc.oidc.issuers import Issuers
+from cachesvc.outside import Destinations
 from cachesvc.registry import tokens
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -105,7 +106,7 @@ def job_world(folder: Path, key: SigningKey) -> Iterator[World]:
     clock.now = time.time()
     with running_issuer() as issuer, inside(folder, key, clock) as registry:
         # The time between two looks for keys passes with the same clock.
-        object.__setattr__(registry.registry, "issuers", Issuers(clock))
+        object.__setattr__(registry.registry, "issuers", Issuers(Destinations(private=True), clock=clock))
         secret = tokens.create_token(registry.registry, None, TokenRequest("admin", "admin", ANY)).secret
         with TestClient(create_app(registry.registry), raise_server_exceptions=False) as http:
             yield World(http, issuer, clock, key, secret or "")

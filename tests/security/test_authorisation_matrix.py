@@ -20,6 +20,7 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.index.uploads import Upload
+from cachesvc.outside import Destinations
 from cachesvc.registry import claims, publishers, quarantine, signers, tokens, trust, webhooks
 from cachesvc.registry.context import Limits
 from cachesvc.tuf.changes import next_root, next_targets
@@ -250,7 +251,7 @@ class World:
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
         # A receiver to which the application sends nothing, and no event of these tests: none waits for the
         # network, and no worker changes the index meanwhile.
-        careless = replace(registry, sender=Sender(private_addresses=True))
+        careless = replace(registry, sender=Sender(Destinations(private=True)))
         inside_here = WebhookRequest(space, "https://127.0.0.1:1/", ("token.expiring",))
         self.webhooks[space] = webhooks.add_webhook(careless, ROOT, inside_here).webhook
         for text in LANES:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Untrusted
 from tests.services.lying_relay import LyingRelay, lying_relay
 
@@ -309,3 +311,37 @@ def test_a_client_s_token_goes_to_the_upstream_and_a_mirror_keeps_none(pair: Pai
     for path in pair.mirror.data.rglob("*"):
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
+
+
+def test_a_client_whose_calls_take_long_makes_no_mirror_say_that_the_registry_is_silent(
+    pair: Pair, relay: LyingRelay
+) -> None:
+    """Claims that wait, and calls whose answer is kept back: others are served, and a revoked token ends."""
+
+    def keep_back(_method: str, path: str, _body: bytes) -> None:
+        time.sleep(14 if path == "/v1/claims/renew" else 0)
+
+    relay.alter = keep_back
+    token = pair.token("write")
+    waiter, ended = pair.reader("write"), pair.mirror.api(token["secret"])
+    waiter.http.timeout = 60
+    subject = {"namespace": "team", "name": "bert", "environment": Digest.of(b"here")}
+    claim = {"subject": subject, "holder": 32 * "a"}
+    taken = ok(ended.http.post("/v1/claims", json=claim))
+    renewal = {name: taken[name] for name in ("key", "fence")} | {"holder": claim["holder"]}
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        waits = [
+            pool.submit(waiter.http.post, "/v1/claims", json={**claim, "holder": f"{n:032x}", "wait": 12})
+            for n in range(4)
+        ]
+        kept = [pool.submit(waiter.http.post, "/v1/claims/renew", json=renewal) for _ in range(4)]
+        time.sleep(10.5)
+        for _ in range(10):  # a token that the mirror has not seen yet: it has to ask
+            ok(pair.reader("write").http.get("/v1/whoami"))
+        ok(pair.upstream.api().http.delete(f"/v1/tokens/{token['token']}"))
+        eventually(lambda: ended.http.get("/v1/whoami").status_code == 401, "the end of the token")
+        assert time.monotonic() - began < 30
+        assert {ok(one.result())["state"] for one in waits} == {"held"}
+        assert time.monotonic() - began >= 12
+        assert {one.result().status_code for one in kept} == {503}

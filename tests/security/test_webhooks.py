@@ -17,8 +17,10 @@ from receiver import Receiver, running_receiver, verifies
 from registry_inside import ROOT, Clock, Inside, inside, serving
 from registry_making import make
 
+from cachesvc import outside
 from cachesvc.bootstrap import open_registry
 from cachesvc.domain.access import Role, Token
+from cachesvc.outside import Destinations
 from cachesvc.registry import audit, tokens, webhooks
 from cachesvc.settings import Settings
 from cachesvc.webhooks import sender
@@ -28,7 +30,7 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.webhooks import WebhookRequest
 
-OPEN = Sender(private_addresses=True, plain_http=True)
+OPEN = Sender(Destinations(private=True), plain_http=True)
 SECRET = "whsec_" + "a" * 44
 INSIDE = (
     *("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "10.0.0.7", "192.168.1.1", "169.254.169.254"),
@@ -75,7 +77,7 @@ def names_lead_to(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
 def test_a_receiver_inside_is_refused(reg: Inside, host: str) -> None:
     with pytest.raises(InvalidRequest, match="to which nothing is sent") as refused:
         webhooks.add_webhook(reg.registry, ROOT, WebhookRequest("team", f"https://{host}:8443/x"))
-    assert "webhook_private_addresses" in refused.value.hint
+    assert "private_addresses" in refused.value.hint
     assert webhooks.list_webhooks(reg.registry, ROOT) == []
 
 
@@ -108,7 +110,7 @@ def test_a_name_is_looked_up_once_for_a_delivery(receiver: Receiver, monkeypatch
     # Of two look-ups the first would be checked and the second connected to.
     asked = names_lead_to(monkeypatch, "192.0.2.1", "127.0.0.1")
     monkeypatch.setattr(sender, "SECONDS", 1.0)
-    monkeypatch.setattr(sender, "address_kind", lambda text: "loopback" if text == "127.0.0.1" else "public")
+    monkeypatch.setattr(outside, "address_kind", lambda text: "loopback" if text == "127.0.0.1" else "public")
     port = receiver.url.split(":")[2].split("/")[0]
     outcome = Sender(plain_http=True).send(f"http://hooks.example:{port}/", SECRET, "evt_1", b"{}", 1)
     assert not outcome.delivered and receiver.requests == []
@@ -210,7 +212,7 @@ def test_a_secret_is_shown_once_and_is_in_no_log(
 def test_the_operator_s_settings_decide_where_events_go(tmp_path: Path) -> None:
     for allowed in (False, True):
         settings = Settings(
-            data=tmp_path / str(allowed), webhook_private_addresses=allowed, webhook_plain_http=allowed
+            data=tmp_path / str(allowed), private_addresses=allowed, webhook_plain_http=allowed
         )
         with open_registry(settings) as registry:
             if allowed:

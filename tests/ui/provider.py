@@ -202,4 +202,4 @@ def let_people_in(one: Site, provider: Provider, **changed: Any) -> None:
     login = PersonLogin(client, page, changed.get("claim", "groups"), rules, changed.get("seconds", 3600))
     registry = one.inside.registry
     object.__setattr__(registry, "login", login)
-    object.__setattr__(registry, "issuers", Issuers(one.inside.clock))
+    object.__setattr__(registry, "issuers", Issuers(own=provider.issuer.url, clock=one.inside.clock))
