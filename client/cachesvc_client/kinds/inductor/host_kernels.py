@@ -126,7 +126,9 @@ class HostKernels:
             place = f"{HOST_FOLDER}/{self.host}/{key}.so"
             self._used.kernels[place] = Path(path)
             if is_newer(Path(path), began):
-                self._used.built.add(place)
+                from ...wire.digest import Digest
+
+                self._used.built[place] = Digest.of(Path(path).read_bytes())
 
 
 def accepted_folders(root: Path, paths: Collection[str]) -> set[Path]:

@@ -26,8 +26,8 @@ class UsedFiles:
         """Type, key and content of each record of PyTorch's."""
         self.kernels: dict[str, Path] = {}
         """Host kernels: relative path -> the file that was built or loaded."""
-        self.built: set[str] = set()
-        """Relative paths of the host kernels that were built here."""
+        self.built: dict[str, Digest] = {}
+        """Relative paths of the host kernels that were built here, and their digests."""
         self._saved: list[tuple[str, str, bytes]] = []
         """Those of the records that are of a save."""
         self._call = threading.local()
@@ -77,7 +77,7 @@ class UsedFiles:
             _path_of(artifact, key, content): Digest.of(content) if content else None
             for artifact, key, content in list(self._saved)
         }
-        return {**dict.fromkeys(self.built), **saved}
+        return {**self.built, **saved}
 
     def paths(self, root: Path, copied: bool = True) -> set[str]:
         """Return the paths of all files, relative to ``root``.

@@ -67,8 +67,8 @@ class TritonState(KindState):
     def __init__(self) -> None:
         self.folders: set[Path] = set()
         """The absolute folders of those kernels and libraries, one for each key."""
-        self._made: set[Path] = set()
-        """Those among them whose files this process compiled."""
+        self._made: dict[Path, int] = {}
+        """Those among them whose files this process compiled, and when they were there (`time.time_ns`)."""
         self._key = key.TritonKey()
         self._opened: Callable[[], None] = lambda: None
 
@@ -102,15 +102,21 @@ class TritonState(KindState):
         """Treat kernels and libraries of these paths or keys as never used."""
         names = {path.partition("/")[0] for path in paths}.union(keys)
         self.folders = {folder for folder in self.folders if folder.name not in names}
-        self._made &= self.folders
+        self._made = {folder: at for folder, at in self._made.items() if folder in self.folders}
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of every file of those kernels and libraries."""
         return _files_of(self.folders, root)
 
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
-        """Return the files of the kernels and libraries that were compiled here and not found."""
-        return dict.fromkeys(_files_of(self._made, root))
+        """Return the files of the kernels and libraries that were compiled here and not found, if nobody
+        changed them since."""
+        return {
+            path: None
+            for folder, at in list(self._made.items())
+            for path in _files_of([folder], root)
+            if not is_newer(root / path, at)
+        }
 
     def used_keys(self) -> set[str]:
         """Return Triton's keys of those kernels and libraries."""
@@ -128,7 +134,7 @@ class TritonState(KindState):
         folders = {Path(path).parent for path in (event.get("metadata_group") or {}).values()}
         self.folders |= folders
         if event.get("cache_hit") is False:
-            self._made |= folders
+            self._made.update(dict.fromkeys(folders, time.time_ns()))
         self._opened()
 
     def _load_helper(self, call: imports.Call) -> Any:
@@ -147,7 +153,7 @@ class TritonState(KindState):
             kept = request.keep(Path(path)) if request else Path(path)
             self.folders.add(kept.parent)
             if began is not None and is_newer(Path(path), began):
-                self._made.add(kept.parent)
+                self._made[kept.parent] = time.time_ns()
         return library
 
 
