@@ -66,7 +66,7 @@ def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
 
 
 def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
-    command("push", bundle("team/withheld"))
+    command("push", bundle("team/withheld", content=b"withheld"))
     [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))["rows"]
     admin("quarantine", "set", entry["revision"], "--why", "wrong numbers")
     assert states(command, "team/withheld") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
@@ -97,7 +97,7 @@ def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:
 
 
 def test_a_withheld_head_says_who_withholds_it(command, bundle, admin) -> None:
-    command("push", bundle("team/withheld-here"))
+    command("push", bundle("team/withheld-here", content=b"withheld here"))
     (row,) = json.loads(admin("revisions", "list", "team/withheld-here", "--json"))["rows"]
     admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
     status, out, err = command("coverage", "team/withheld-here")

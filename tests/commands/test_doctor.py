@@ -177,7 +177,7 @@ def test_doctor_knows_the_variables_that_are_documented():
 @pytest.fixture
 def quarantined(command, bundle, registry):
     """Publish an entry that fits here, and have an operator withhold it."""
-    command("push", bundle("team/withheld"))
+    command("push", bundle("team/withheld", content=b"withheld"))
     headers = {"Authorization": f"Bearer {registry.token}"}
     [entry] = httpx.get(f"{registry.url}/v1/namespaces/team/entries?name=withheld", headers=headers).json()
     url = f"{registry.url}/v1/revisions/{entry['revision']}/quarantine"

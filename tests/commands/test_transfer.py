@@ -98,7 +98,7 @@ def test_an_entry_that_does_not_fit_is_reported_and_pulled_only_with_all(command
 def test_an_image_without_bundles_is_not_built_in_silence(command, admin, bundle, tmp_path, differs):
     """Also with ``--all``, and also if what is withheld would not fit here."""
     name = f"team/gone{len(differs)}"
-    command("push", bundle(name, **differs))
+    command("push", bundle(name, content=name.encode(), **differs))
     [row] = json.loads(admin("entries", "list", name, "--json"))["rows"]
     admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
     status, out, err = command("pull", name, "--all", "--into", tmp_path / "into")

@@ -173,7 +173,7 @@ def test_an_export_leaves_out_what_services_would_refuse(
     made = {}
     for name, key in keys.items():
         signers(server, "add", key.public, team)
-        made[name] = make(key, namespace=team, name=name)
+        made[name] = make(key, namespace=team, name=name, content=name.encode())
         ok(server.api().publish(made[name]))
     http = server.api().http
     ok(http.put(f"/v1/revisions/{made['quarantined'].revision}/quarantine", json={"why": "wrong numbers"}))
