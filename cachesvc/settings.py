@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,6 +99,14 @@ def _scopes(scopes: str) -> str:
     if "openid" not in scopes.split():
         raise ValueError("openid is one of them: without it there is no ID token")
     return " ".join(scopes.split())
+
+
+def _networks(value: Any) -> Any:
+    """Return networks of addresses: a list of the file, or the text of a variable."""
+    listed = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ValueError("addresses or networks, such as 10.0.0.7 or 10.1.0.0/16")
+    return [str(ip_network(one)) for one in listed]
 
 
 def _roles(value: Any) -> Any:
@@ -265,7 +274,12 @@ class Settings(BaseSettings):
     taken, a new one takes the place of the one that has waited longest without a request."""
     address_connections: int | None = Field(default=None, ge=1)
     """Connections of one client address at once. Not set: as ``connections``; behind a proxy all clients have
-    the proxy's address."""
+    the proxy's address. Those on which nobody has shown a token are a third of ``connections`` at most,
+    unless the address is one of ``proxies``: the oldest of them is closed for a new one."""
+    proxies: Annotated[list[str], NoDecode, BeforeValidator(_networks)] = Field(default_factory=list)
+    """Addresses or networks of proxies before this registry, such as ``10.1.0.0/16``; in a variable with
+    commas. The address of a client is what one of them says in ``X-Forwarded-For``; what anybody else says
+    there counts nothing. Each must append to that header or replace it."""
     header_seconds: int = Field(default=20, ge=1)
     """How long a client may take from its connection, or from an answer, until its next request's headers are
     complete. After that the connection is closed."""

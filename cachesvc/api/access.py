@@ -1,25 +1,21 @@
-"""Authenticate requests by bearer tokens, before a body is read."""
+"""Authenticate requests by bearer tokens."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Depends, Request, Response, Security
-from fastapi.routing import APIRoute
+from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from cachesvc.domain.access import Token
+from cachesvc.door.route import DoorRoute
 from cachesvc.registry.context import Registry
 from cachesvc.registry.tokens import authenticate, cached_token
 from cachesvc_client.wire.errors import Forbidden, TooMany, Unauthenticated
-
-from .body import limit_body
-
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")
 
@@ -64,39 +60,29 @@ def _count_left() -> None:
     """Ends nothing: the request is not counted any more."""
 
 
-class TokenRoute(APIRoute):
-    """A route that reads a body only after it knows the token, and no body over the endpoint's limit."""
+class TokenRoute(DoorRoute):
+    """A route for a token."""
 
     caches_tokens = True
     """Whether the route accepts a token that was read from the index up to 5 s ago."""
 
-    def get_route_handler(self) -> Handler:
-        inner = self.shortcut(super().get_route_handler())
-        endpoint = self.endpoint
-
-        async def handler(request: Request) -> Response:
-            # ``cachesvc admin --local`` calls the application in its own process and puts the token there.
-            # Nothing that comes over a network reaches the scope's state.
-            if isinstance(getattr(request.state, "token", None), Token):
-                return await inner(limit_body(request, endpoint))
-            scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not secret.strip():
-                raise Unauthenticated("no token", "set CACHESVC_TOKEN, or log in: cachesvc login URL")
-            registry: Registry = request.app.state.registry
-            token = cached_token(registry, secret.strip()) if self.caches_tokens else None
-            if token is None:
-                look_up = partial(authenticate, registry, secret.strip(), use_cache=self.caches_tokens)
-                token = await to_thread.run_sync(look_up)
-            request.state.token = token
-            request.state.leave = request.app.state.request_counts.enter(token)
-            return await inner(limit_body(request, endpoint))
-
-        return handler
-
-    def shortcut(self, inner: Handler) -> Handler:
-        """Returns the handler of requests with a known token: ``inner``, or one that may answer without
-        it."""
-        return inner
+    async def identify(self, request: Request) -> Token:
+        # ``cachesvc admin --local`` calls the application in its own process and puts the token there.
+        # Nothing that comes over a network reaches the scope's state.
+        present = getattr(request.state, "token", None)
+        if isinstance(present, Token):
+            return present
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise Unauthenticated("no token", "set CACHESVC_TOKEN, or log in: cachesvc login URL")
+        registry: Registry = request.app.state.registry
+        token = cached_token(registry, secret.strip()) if self.caches_tokens else None
+        if token is None:
+            look_up = partial(authenticate, registry, secret.strip(), use_cache=self.caches_tokens)
+            token = await to_thread.run_sync(look_up)
+        request.state.token = token
+        request.state.leave = request.app.state.request_counts.enter(token)
+        return token
 
 
 OWN_PATHS = ("/v1/tokens", "/v1/gc", "/v1/fsck", "/v1/webhooks", "/v1/revocations/plan")
@@ -109,18 +95,13 @@ class AdminRoute(TokenRoute):
 
     caches_tokens = False
 
-    def shortcut(self, inner: Handler) -> Handler:
+    async def identify(self, request: Request) -> Token:
+        token = await super().identify(request)
         own = (self.methods or set()) <= {"GET", "HEAD"} or self.path.startswith(OWN_PATHS)
-
-        async def handler(request: Request) -> Response:
-            registry: Registry = request.app.state.registry
-            if registry.mirror is not None and not own:
-                raise Forbidden(
-                    f"this registry is a mirror of {registry.mirror.upstream.url}", "change it there"
-                )
-            return await inner(request)
-
-        return handler
+        registry: Registry = request.app.state.registry
+        if registry.mirror is not None and not own:
+            raise Forbidden(f"this registry is a mirror of {registry.mirror.upstream.url}", "change it there")
+        return token
 
 
 async def _registry(request: Request) -> Registry:

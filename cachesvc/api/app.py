@@ -13,6 +13,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
+from cachesvc.door.route import PLACES, Door
 from cachesvc.registry import answers, gc, reports
 from cachesvc.registry.context import Registry
 from cachesvc.registry.waiting import Waiting
@@ -37,7 +38,6 @@ from .batching import Batches
 from .event_delivery import deliver_events
 from .metrics import Metrics
 from .mirroring import FORWARDS, Looks
-from .upload_places import UploadPlaces
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -64,7 +64,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.uploads = UploadPlaces()
+        app.state.receivers = anyio.CapacityLimiter(PLACES.process)
         app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         app.state.waiting_for_issuers = Counter()
@@ -96,6 +96,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     app.state.registry = registry
@@ -106,6 +107,7 @@ def create_app(
     app.state.resolves = Batches(partial(answers.answer_each, registry))
     app.state.long_resolves = Batches(partial(answers.answer_each, registry))
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
+    app.state.door = Door()
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

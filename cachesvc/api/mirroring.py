@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import Request, Response
 
 from cachesvc.domain.access import Token
+from cachesvc.door.route import Handler
 from cachesvc.registry import download, mirror_looks, mirror_packs
 from cachesvc.registry.context import Registry
 from cachesvc.registry.download import Pack
@@ -22,7 +23,7 @@ from cachesvc_client.wire.claims import MAX_WAIT_SECONDS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, InvalidRequest, Unavailable
 
-from .access import Handler, TokenRoute
+from .access import TokenRoute
 from .streams import receive
 
 PULL_SECONDS = 8.0
@@ -145,7 +146,6 @@ async def _forward_bytes(forward: Callable[..., Answer], request: Request, path:
     length = request.headers.get("content-length", "")
     if not (length.isascii() and length.isdigit() and len(length) < 19):
         raise InvalidRequest("Content-Length: missing", "a mirror sends a body on, and must know its length")
-    token: Token = request.state.token
 
     def act(chunks: Iterator[bytes]) -> Answer:
         def body() -> Iterable[bytes]:
@@ -153,4 +153,4 @@ async def _forward_bytes(forward: Callable[..., Answer], request: Request, path:
 
         return forward(request.method, path, secret, body, int(length), CALL_SECONDS)
 
-    return await receive(request, token, act)
+    return await receive(request, act)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import PlainTextResponse, RedirectResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
 import cachesvc
+from cachesvc.door.route import DoorRoute
 from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
@@ -18,7 +19,7 @@ from .openapi import Health, Home, Readiness, errors
 WEB_PAGE = "/ui"
 """Path of the web page, where there is one."""
 
-router = APIRouter(tags=["service"], responses=errors())
+router = APIRouter(tags=["service"], route_class=DoorRoute, responses=errors())
 
 
 @router.get("/", response_model=Home, responses={303: {"description": "A browser is sent to the web page."}})
@@ -30,6 +31,12 @@ async def get_home(request: Request) -> Response:
     answer = Json(Home("cachesvc", cachesvc.__version__, API_VERSION, "/openapi.json", "/healthz", web_page))
     answer.headers["Vary"] = "Accept"
     return answer
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def get_openapi(request: Request) -> JSONResponse:
+    """Return the description of all routes."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/healthz", response_model=Health)

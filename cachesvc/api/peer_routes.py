@@ -9,12 +9,8 @@ from cachesvc.registry import peers
 from cachesvc_client.wire.peers import PeersAnswer, PeersRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .body import max_body
 from .edge import Json
 from .openapi import errors
-
-MAX_PEERS_BYTES = 64 << 10
-"""Bytes of a request, at most: those of the largest one that is well-formed are a third of it."""
 
 router = APIRouter(
     prefix="/v1/peers",
@@ -26,7 +22,6 @@ router = APIRouter(
 
 
 @router.post("", response_model=PeersAnswer)
-@max_body(MAX_PEERS_BYTES)
 async def post_peers(registry: TheRegistry, token: TheToken, body: PeersRequest) -> Json:
     """Keeps which packs an agent can give for a few minutes, and names agents that have those that it wants.
 

@@ -9,16 +9,15 @@ from concurrent.futures import Future
 import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 
+from cachesvc.door.route import DoorRoute
 from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry import publishers
 from cachesvc_client.wire.errors import TooMany
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
-from .access import SECURED, AdminRoute, Handler, TheRegistry, TheToken
-from .body import limit_body, max_body
+from .access import SECURED, AdminRoute, TheRegistry, TheToken
 from .edge import Json
 from .openapi import errors
 
@@ -27,26 +26,11 @@ EXCHANGES = 4
 MAX_WAITING = 64
 """Exchanges that wait for their turn in one process, at most; and those that wait for the keys of one
 issuer, which hold no thread."""
-MAX_EXCHANGE_BYTES = 20 << 10
-"""Bytes of the body of an exchange, at most."""
-
-
-class OpenRoute(APIRoute):
-    """A route without a token of the registry, whose body is limited before it is in memory."""
-
-    def get_route_handler(self) -> Handler:
-        inner, endpoint = super().get_route_handler(), self.endpoint
-
-        async def handler(request: Request) -> Response:
-            return await inner(limit_body(request, endpoint))
-
-        return handler
-
 
 open_router = APIRouter(
     prefix="/v1",
     tags=["service"],
-    route_class=OpenRoute,
+    route_class=DoorRoute,
     responses=errors("unauthenticated", "forbidden", "too_many"),
 )
 router = APIRouter(
@@ -59,7 +43,6 @@ router = APIRouter(
 
 
 @open_router.post("/oidc/token", response_model=TokenAnswer, status_code=201)
-@max_body(MAX_EXCHANGE_BYTES)
 async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeRequest) -> Json:
     """Exchanges the OpenID Connect token of a CI job for a token of minutes, by the rules of administrators.
     A job's token counts once."""

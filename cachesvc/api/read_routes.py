@@ -11,6 +11,8 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
 from cachesvc.domain.usefulness import KEPT_DAYS
+from cachesvc.door.declared import MAX_RESOLVE_BYTES
+from cachesvc.door.route import Handler
 from cachesvc.registry import answers, download, mirror_packs, names, reports, wanted
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire import codec
@@ -19,18 +21,16 @@ from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import (
     AGE_HEADER,
-    MAX_FINGERPRINT_BYTES,
     EntrySummary,
     NameSummary,
     ResolveAnswer,
     ResolveRequest,
     WhoAmI,
 )
-from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
+from cachesvc_client.wire.reports import ReportAnswer, ReportRequest
 from cachesvc_client.wire.wanted import SeenEnvironment, WantedAnswer
 
-from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
-from .body import max_body
+from .access import SECURED, TheRegistry, TheToken, TokenRoute
 from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
 from .mirroring import present_pack
@@ -42,8 +42,6 @@ RESOLVES = 2
 work, and more threads only wait for the interpreter. With eight a resolve took 1.6 times the CPU. Requests
 that wait are resolved in one batch (``batching``), so that a distant database needs no more threads
 either."""
-MAX_RESOLVE_BYTES = 4 * MAX_FINGERPRINT_BYTES
-"""Bytes of a resolve, at most: a fingerprint whose characters may be escaped, entries, tags and names."""
 LONG_BYTES = 8 << 10
 """Bytes of a resolve above which it waits for a thread of its own: it costs more, and no honest client sends
 one. Others do not wait for it."""
@@ -111,7 +109,6 @@ def _count_and_render(metrics: Metrics, answer: answers.AgedAnswer) -> Json:
     return rendered
 
 
-@max_body(MAX_RESOLVE_BYTES)
 async def post_resolve(request: Request, body: ResolveRequest) -> Json:
     """Returns what fits this environment, with signed manifests, and why the rest does not."""
     return await _resolve(request, body, await request.body())
@@ -127,7 +124,6 @@ router.add_api_route(
 
 
 @router.post("/reports", response_model=ReportAnswer, responses=errors("too_many"))
-@max_body(MAX_REPORT_BYTES)
 async def post_report(token: TheToken, metrics: TheMetrics, request: Request, body: ReportRequest) -> Json:
     """Counts the outcome of one start by revision and environment, for the role `report`."""
     # On one thread: reports of a fleet that starts at once took all threads, and downloads waited for them.

@@ -9,12 +9,10 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.registry import trust, trust_changes
-from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES, MAX_ROOT_BYTES
 from cachesvc_client.wire.protocol import TrustAnswer
 from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
-from .body import max_body
 from .edge import Json
 from .openapi import errors
 
@@ -36,8 +34,6 @@ admin_router = APIRouter(
     dependencies=SECURED,
     responses=errors("unauthenticated", "forbidden", "not_found", "head_conflict", "untrusted"),
 )
-MAX_TRUST_BODY_BYTES = 2 * (MAX_ROOT_BYTES + MAX_METADATA_BYTES)
-"""Bytes of a body with a root and targets, at most: as text in JSON, each of their quotation marks is two."""
 
 
 @router.get("/update", response_model=TrustAnswer)
@@ -63,7 +59,6 @@ async def get_file(registry: TheRegistry, token: TheToken, file: str) -> Respons
 
 
 @admin_router.put("/root", response_model=TrustState)
-@max_body(MAX_TRUST_BODY_BYTES)
 async def put_root(registry: TheRegistry, token: TheToken, body: RootRequest) -> Json:
     """Stores the next root, perhaps with new targets, if enough of the operator's keys signed them. Somebody
     who was faster is answered with 409."""
@@ -71,7 +66,6 @@ async def put_root(registry: TheRegistry, token: TheToken, body: RootRequest) ->
 
 
 @admin_router.put("/targets", response_model=TrustState)
-@max_body(MAX_TRUST_BODY_BYTES)
 async def put_targets(registry: TheRegistry, token: TheToken, body: TargetsRequest) -> Json:
     """Stores the next targets, if enough keys that the root names signed them. Somebody who was faster is
     answered with 409."""

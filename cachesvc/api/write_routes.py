@@ -7,7 +7,11 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
+from cachesvc.door.declared import MAX_COMMIT_BYTES
+from cachesvc.door.route import Handler
 from cachesvc.registry import publish
+from cachesvc.registry.context import Registry
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
@@ -20,18 +24,13 @@ from cachesvc_client.wire.protocol import (
     UploadAnswer,
     UploadRequest,
 )
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .access import SECURED, TheRegistry, TheToken
-from .body import max_body
 from .edge import Json
 from .mirroring import ForwardedRoute
 from .openapi import BINARY, errors
 from .streams import receive
 
-MAX_COMMIT_BYTES = MAX_ENVELOPE_BYTES + (MAX_ENVELOPE_BYTES >> 3) + 4096
-"""Bytes of a commit, at most: an envelope as JSON text, whose few quotes are escaped and whose base64 is
-not."""
 BODY = {"requestBody": {"required": True, "content": BINARY}}
 
 router = APIRouter(
@@ -50,15 +49,12 @@ async def post_upload(registry: TheRegistry, token: TheToken, body: UploadReques
 
 
 @router.put("/uploads/{upload}/pack", response_model=StoredAnswer, openapi_extra=BODY)
-@max_body(None)
 async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request: Request) -> Json:
     """Streams the pack in. A transfer that failed may be sent again from its beginning."""
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isdigit() else None
     return Json(
-        await receive(
-            request, token, lambda chunks: publish.receive(registry, token, upload, chunks, announced)
-        )
+        await receive(request, lambda chunks: publish.receive(registry, token, upload, chunks, announced))
     )
 
 
@@ -68,7 +64,6 @@ async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request:
     openapi_extra=BODY,
     responses=errors("head_conflict", "claim_lost", "untrusted"),
 )
-@max_body(None)
 async def post_bundle(
     registry: TheRegistry,
     token: TheToken,
@@ -89,18 +84,49 @@ async def post_bundle(
         bundle = BundleRequest(namespace, name, lane, head, _claim(claim, holder, fence), deed)
     except ValueError as error:
         raise InvalidRequest(f"query: {error}") from None
-    return Json(await receive(request, token, lambda chunks: publish.bundle(registry, token, bundle, chunks)))
+    return Json(await receive(request, lambda chunks: publish.bundle(registry, token, bundle, chunks)))
 
 
-@router.post(
-    "/uploads/{upload}/commit",
-    response_model=CommitAnswer,
-    responses=errors("head_conflict", "claim_lost", "untrusted"),
-)
-@max_body(MAX_COMMIT_BYTES)
+class CommitRoute(ForwardedRoute):
+    """Parses commits by itself, in a thread, and forgets the body then: FastAPI keeps it, and a large one is
+    in memory five times with that. FastAPI parses what this route cannot, and says what is wrong with it."""
+
+    def shortcut(self, inner: Handler) -> Handler:
+        forwarded = super().shortcut(inner)
+
+        async def handler(request: Request) -> Response:
+            registry: Registry = request.app.state.registry
+            if registry.mirror is not None or request.headers.get("content-type") != "application/json":
+                return await forwarded(request)
+            commit = await to_thread.run_sync(_parse, await request.body())
+            if commit is None:
+                return await inner(request)
+            request._body = b""
+            return await post_commit(registry, request.state.token, request.path_params["upload"], commit)
+
+        return handler
+
+
+def _parse(body: bytes) -> CommitRequest | None:
+    try:
+        return codec.build(CommitRequest, codec.parse_json(body, limit=MAX_COMMIT_BYTES, what="the body"))
+    except ValueError:
+        return None
+
+
 async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body: CommitRequest) -> Json:
     """Makes the uploaded pack the head of its entry, if the head is the one that is named."""
     return Json(await to_thread.run_sync(publish.commit, registry, token, upload, body))
+
+
+router.add_api_route(
+    "/uploads/{upload}/commit",
+    post_commit,
+    methods=["POST"],
+    response_model=CommitAnswer,
+    responses=errors("head_conflict", "claim_lost", "untrusted"),
+    route_class_override=CommitRoute,
+)
 
 
 @router.delete("/uploads/{upload}", status_code=204, response_class=Response)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cachesvc.door.route import KNOWN
+
 RESERVED = 64
 """Descriptors that connections leave to the index, the store and the logs, at least."""
+DOUBT_SECONDS = 1.0
+"""Seconds that a request on a known client's connection may take to show a token again."""
+READ_BYTES = 64 << 10
+"""Bytes that are read from a connection at once: a request that waits has not many more in memory."""
 
 
 @dataclass
@@ -20,48 +30,106 @@ class Connections:
     ``most``: connections in all; ``per_address``: of one client's address. ``header_seconds``: from the
     beginning of a connection, or the end of an answer, until the next request's headers are complete.
     ``reader_seconds``: how long a client may not read an answer that waits for it.
-    Where all places are taken, the address that has most loses the connection that has waited longest without
-    a request, so that a new connection gets a place. One with a request under way is never ended for another.
+    Strangers' connections are those on which nobody has shown a token, with or without a request under way:
+    they take two thirds of all places, and those of one address a third, unless it is one of ``proxies``.
+    Where there is no place for a new connection, the oldest one of a stranger is ended, of the address that
+    has most of them; else the one of a known client that has waited longest without a request. One with a
+    request under way of a known client is never ended for another.
     """
 
     most: int
     per_address: int
     header_seconds: float
     reader_seconds: float = 60.0
-    _waiting: dict[str, dict[BoundedProtocol, None]] = field(default_factory=dict)
-    _open: dict[str, int] = field(default_factory=dict)
+    proxies: Sequence[str] = ()
+    _strangers: _ByAddress = field(default_factory=lambda: _ByAddress())
+    _waiting: _ByAddress = field(default_factory=lambda: _ByAddress())
+    _open: Counter[str] = field(default_factory=Counter)
 
-    def add(self, address: str) -> bool:
-        """Counts a connection of ``address``; false if it has no place."""
-        full = None
-        if self._open.get(address, 0) >= self.per_address:
-            full = address
-        elif sum(self._open.values()) >= self.most:
-            full = max(self._open, key=lambda each: self._open[each])
-        if full is not None:
-            longest = next(iter(self._waiting.get(full, ())), None)
-            if longest is None:
-                return False
-            longest.end()
-        self._open[address] = self._open.get(address, 0) + 1
-        return True
+    def add(self, protocol: BoundedProtocol, address: str) -> bool:
+        """Count a connection of ``address``, of a stranger until more is known; false if it has no place."""
+        if self._open[address] >= self.per_address:
+            has_place = self._end_one((address,))
+        else:
+            has_place = self._open.total() < self.most or self._end_one(self._open)
+        if has_place:
+            self._open[address] += 1
+            self.doubt(protocol, address)
+        return has_place
 
-    def remove(self, address: str) -> None:
-        """Ends the count of a connection."""
+    def remove(self, protocol: BoundedProtocol, address: str) -> None:
+        """End the count of a connection."""
+        self._strangers.remove(protocol, address)
+        self._waiting.remove(protocol, address)
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
 
-    def wait(self, protocol: BoundedProtocol, address: str) -> None:
-        """Notes that a connection has no request under way."""
-        self._waiting.setdefault(address, {})[protocol] = None
+    def doubt(self, protocol: BoundedProtocol, address: str) -> None:
+        """Note that a connection is a stranger's: nobody knows yet who asks. The oldest makes room for it."""
+        self._waiting.remove(protocol, address)
+        self._strangers.add(protocol, address)
+        if self._strangers.number(address) > max(1, self.most // 3) and not self._is_proxy(address):
+            self._end_one((address,))
+        elif self._strangers.total > max(1, 2 * self.most // 3):
+            self._end_one(self._strangers.addresses)
+
+    def know(self, protocol: BoundedProtocol, address: str) -> None:
+        """Note that a token was shown on a connection: its request is never ended for another."""
+        self._strangers.remove(protocol, address)
 
     def go_on(self, protocol: BoundedProtocol, address: str) -> None:
-        """Notes that a connection has a request under way, or has ended."""
-        waiting = self._waiting.get(address, {})
-        waiting.pop(protocol, None)
-        if not waiting:
-            self._waiting.pop(address, None)
+        """Note that a connection has a request under way."""
+        self._waiting.remove(protocol, address)
+
+    def wait(self, protocol: BoundedProtocol, address: str) -> None:
+        """Note that a connection has no request under way. That of a stranger stays as old as it is."""
+        if not self._strangers.has(protocol, address):
+            self._waiting.add(protocol, address)
+
+    def _is_proxy(self, address: str) -> bool:
+        return any(ip_address(address) in ip_network(network) for network in self.proxies)
+
+    def _end_one(self, addresses: Iterable[str]) -> bool:
+        """End the connection that others need least, among those of ``addresses``."""
+        for group in (self._strangers, self._waiting):
+            oldest = group.oldest(addresses)
+            if oldest is not None:
+                oldest.end()
+                return True
+        return False
+
+
+class _ByAddress:
+    """Connections by address, the oldest of each first."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, dict[BoundedProtocol, None]] = {}
+        self.total = 0
+
+    def has(self, protocol: BoundedProtocol, address: str) -> bool:
+        return protocol in self.addresses.get(address, ())
+
+    def number(self, address: str) -> int:
+        return len(self.addresses.get(address, ()))
+
+    def add(self, protocol: BoundedProtocol, address: str) -> None:
+        if not self.has(protocol, address):
+            self.addresses.setdefault(address, {})[protocol] = None
+            self.total += 1
+
+    def remove(self, protocol: BoundedProtocol, address: str) -> None:
+        if not self.has(protocol, address):
+            return
+        del self.addresses[address][protocol]
+        self.total -= 1
+        if not self.addresses[address]:
+            del self.addresses[address]
+
+    def oldest(self, addresses: Iterable[str]) -> BoundedProtocol | None:
+        """Return the oldest connection of the address that has most; ``None`` if none has any."""
+        most = max(addresses, key=self.number, default="")
+        return next(iter(self.addresses.get(most, ())), None)
 
 
 def affordable(most: int) -> int:
@@ -83,22 +151,24 @@ class BoundedProtocol(H11Protocol):
         self._address: str | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
+        self._doubt_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        with suppress(AttributeError):  # asyncio's own transports have it
+            transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         address = self.client[0] if self.client else ""
-        if not self.bounds.add(address):
+        self._address = address
+        if not self.bounds.add(self, address):
+            self._address = None
             self.end()
             return
-        self._address = address
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self._stop(self._reader_timer)
-        if self._address is not None:
-            self.bounds.remove(self._address)
-            self._address = None
+        self._leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -109,6 +179,7 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._has_request():
+            self._stop(self._doubt_timer)
             self._wait_for_request()
 
     def pause_writing(self) -> None:
@@ -123,10 +194,32 @@ class BoundedProtocol(H11Protocol):
     def end(self) -> None:
         """Ends the connection at once; its place is free before the loop tells that it was lost."""
         self._stop_waiting()
-        if self._address is not None:
-            self.bounds.remove(self._address)
-            self._address = None
+        self._leave()
         self.transport.abort()
+
+    def handle_events(self) -> None:
+        earlier = self.cycle
+        super().handle_events()
+        if self.cycle is not earlier and self._address is not None:
+            self.cycle.scope[KNOWN] = self._know  # type: ignore[literal-required] # before its task begins
+            self.bounds.go_on(self, self._address)
+            self._stop(self._doubt_timer)
+            self._doubt_timer = self.loop.call_later(DOUBT_SECONDS, self._doubt)
+
+    def _know(self) -> None:
+        self._stop(self._doubt_timer)
+        if self._address is not None:
+            self.bounds.know(self, self._address)
+
+    def _doubt(self) -> None:
+        if self._address is not None:
+            self.bounds.doubt(self, self._address)
+
+    def _leave(self) -> None:
+        self._stop(self._doubt_timer)
+        if self._address is not None:
+            self.bounds.remove(self, self._address)
+            self._address = None
 
     def _has_request(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -140,8 +233,6 @@ class BoundedProtocol(H11Protocol):
     def _stop_waiting(self) -> None:
         self._stop(self._header_timer)
         self._header_timer = None
-        if self._address is not None:
-            self.bounds.go_on(self, self._address)
 
     @staticmethod
     def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all addresses of this machine, each with its loopback address."""
+MAX_HEAD_BYTES = 16 << 10
+"""Bytes of a request's head, at most: each connection may have one in memory."""
 _CERTIFICATE_TICKS = 100
 """Ticks of uvicorn between two looks at the certificate's files: ten ticks a second, so ten seconds."""
 
@@ -87,7 +89,13 @@ def run(
     per_address = min(most, settings.address_connections or most)
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
-        http=protocol_class(Connections(most, per_address, settings.header_seconds)),
+        http=protocol_class(
+            Connections(most, per_address, settings.header_seconds, proxies=settings.proxies)
+        ),
+        ws="none",  # what upgrades leaves the bounds of connections
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=settings.proxies,
         backlog=min(2048, max(64, most // 4)),  # as many are accepted before the first is judged
         log_level="warning",
         log_config=None,  # uvicorn logs where this program logs

@@ -140,6 +140,12 @@ def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Ite
     return answer
 
 
+def find_upload(registry: Registry, token: Token, upload_id: str) -> Upload:
+    """Return an upload of the token. Raise ``NotFound``."""
+    with registry.index.read() as unit:
+        return _own_upload(unit, token, upload_id)
+
+
 def abort(registry: Registry, token: Token, upload_id: str) -> None:
     """Ends an upload and its lease. GC collects the received bytes; a committed revision stays."""
     with registry.index.write() as unit:

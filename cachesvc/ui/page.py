@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -14,13 +13,13 @@ from anyio import to_thread
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
-from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import ClientDisconnect
 
 import cachesvc
 from cachesvc.domain.access import ANY, Role, Token, describe
 from cachesvc.domain.people import Grant
+from cachesvc.door.route import DoorRoute, Handler
 from cachesvc.registry.context import Registry
 from cachesvc.registry.sessions import token_of_session
 from cachesvc_client.http.origin import split_url
@@ -28,8 +27,6 @@ from cachesvc_client.wire.errors import CacheSvcError, NotFound, Unauthenticated
 
 from . import session, text
 from .changes import DONE
-
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
@@ -146,11 +143,11 @@ def going_page(request: Request, title: str, address: str) -> HTMLResponse:
     return answer
 
 
-class PageRoute(APIRoute):
+class PageRoute(DoorRoute):
     """A route whose errors are pages too."""
 
     def get_route_handler(self) -> Handler:
-        inner = self.guarded(super().get_route_handler())
+        inner = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
             try:
@@ -170,28 +167,21 @@ class PageRoute(APIRoute):
 
         return handler
 
-    def guarded(self, inner: Handler) -> Handler:
-        """Returns the handler of the requests that may go on."""
-        return inner
-
 
 class SessionRoute(PageRoute):
     """A route for a browser that is logged in. Each request reads the session and its token from the index,
     so that a revocation holds at once."""
 
-    def guarded(self, inner: Handler) -> Handler:
-        async def handler(request: Request) -> Response:
-            secret = session.session_secret(request)
-            if not secret:
-                raise Unauthenticated("log in to see this page")
-            registry: Registry = request.app.state.registry
-            token = await to_thread.run_sync(token_of_session, registry, secret)
-            request.state.token = token
-            # The limit of the API counts these requests too. The outermost middleware ends the count.
-            request.state.leave = request.app.state.request_counts.enter(token)
-            return await inner(request)
-
-        return handler
+    async def identify(self, request: Request) -> Token:
+        secret = session.session_secret(request)
+        if not secret:
+            raise Unauthenticated("log in to see this page")
+        registry: Registry = request.app.state.registry
+        token = await to_thread.run_sync(token_of_session, registry, secret)
+        request.state.token = token
+        # The limit of the API counts these requests too. The outermost middleware ends the count.
+        request.state.leave = request.app.state.request_counts.enter(token)
+        return token
 
 
 def _own_address(request: Request) -> str:

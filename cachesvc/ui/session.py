@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Request, Response
 
 from cachesvc_client.http.origin import split_url
-from cachesvc_client.wire.errors import Forbidden, InvalidRequest, TooLarge
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest
 
 HOME = "/ui"
 """Path of the first page, and beginning of all others."""
@@ -24,8 +24,6 @@ ATTEMPT_SECONDS = 600
 """Seconds that a browser has for a login at an identity provider."""
 FORM_FIELD = "csrf"
 """Field of every form that proves that one of these pages has sent it."""
-MAX_FORM_BYTES = 16 << 10
-"""Bytes of a form, at most."""
 _NEXT = re.compile(r"/ui(?:/[A-Za-z0-9._~%:=+@-]+)*(?:\?[A-Za-z0-9._~%:=+@&/*-]*)?")
 """Matches the addresses to which a login may lead: these pages. Two slashes, a backslash, a control character
 or ``..`` would lead a browser elsewhere, or out of these pages."""
@@ -115,15 +113,11 @@ def demand_form_token(secret: str, fields: dict[str, str]) -> None:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Returns the fields of a form. Raises ``TooLarge``, ``InvalidRequest`` for another type of body."""
+    """Returns the fields of a form. Raises ``InvalidRequest`` for another type of body."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("", "application/x-www-form-urlencoded"):
         raise InvalidRequest(f"content-type: {kind[:60]!r}", "send the form of this page")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise TooLarge(f"a form of more than {MAX_FORM_BYTES} bytes")
+    body = await request.body()
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:

@@ -11,9 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 
-from cachesvc.api.body import MAX_BODY_BYTES
-from cachesvc.api.read_routes import MAX_RESOLVE_BYTES
-from cachesvc.api.write_routes import MAX_COMMIT_BYTES
+from cachesvc.door.declared import MAX_COMMIT_BYTES, MAX_RESOLVE_BYTES, MAX_SMALL_BYTES
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import from_wire
@@ -137,12 +135,13 @@ def test_a_stranger_gets_the_same_refusal_for_every_size_of_body(server: Server)
 @pytest.mark.parametrize(
     ("path", "limit"),
     [
-        ("/v1/claims", MAX_BODY_BYTES),
+        ("/v1/claims", MAX_SMALL_BYTES),
         ("/v1/reports", MAX_REPORT_BYTES),
-        ("/v1/uploads/u-1/commit", MAX_COMMIT_BYTES),
+        ("/v1/uploads/{upload}/commit", MAX_COMMIT_BYTES),
     ],
 )
-def test_each_route_has_its_own_limit_of_a_body(api: Api, path: str, limit: int) -> None:
+def test_each_route_has_its_own_limit_of_a_body(api: Api, key: SigningKey, path: str, limit: int) -> None:
+    path = path.format(upload=ok(api.begin(make(key)))["upload"])
     json_body = {"Content-Type": "application/json"}
     refused(api.http.post(path, content=b" " * limit, headers=json_body), 422, "invalid")
     over = b" " * (limit + 1)
@@ -285,7 +284,7 @@ BAD_BODIES = [
     ),
     ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
     ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
-    ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
+    ("/v1/uploads/{upload}/commit", b'{"head": "x", "envelope": ""}', "body.head"),
     ("/v1/tokens", b'{"label": "x", "role": "king", "namespace": "team"}', "read, report, write, admin"),
     ("/v1/tokens", b'{"label": "", "role": "read", "namespace": "team"}', "label"),
     ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "A"}', "namespace"),
@@ -300,7 +299,10 @@ BAD_BODIES = [
 
 
 @pytest.mark.parametrize(("path", "body", "words"), BAD_BODIES)
-def test_a_malformed_request_names_the_field(api: Api, path: str, body: bytes, words: str) -> None:
+def test_a_malformed_request_names_the_field(
+    api: Api, key: SigningKey, path: str, body: bytes, words: str
+) -> None:
+    path = path.format(upload=ok(api.begin(make(key)))["upload"])
     answer = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
     refused(answer, 422, "invalid", words)
 

@@ -104,6 +104,8 @@ class Row:
             return (401,)
         if self.least is None:
             return self.allowed
+        if ROLES.index(holder.role) < ROLES.index(self.least):
+            return (403,)  # before anything is looked up
         if self.bound == "token":
             own = (holder.namespace, holder.lane)
             return self.allowed if holder.may(self.least, own) else (403,)

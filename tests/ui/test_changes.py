@@ -183,7 +183,7 @@ def test_only_who_may_do_it_by_the_api_may_do_it_here(own_site: Site) -> None:
     token, own = (f"/ui/change/tokens/{own_site.tokens[one]}/revoke" for one in ("admin", "hostile"))
     cases = (
         (reader, path, 403),
-        (other, path, 404),
+        (other, path, 403),
         (team, foreign, 404),
         (team, token, 404),
         (reader, own, 403),
