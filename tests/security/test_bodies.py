@@ -374,9 +374,13 @@ def test_a_header_that_names_another_address_counts_from_a_named_proxy_alone(
     with Server(tmp_path / "data", env=env).running() as running:
         http = running.api(None).http
         page = http.get("/ui/login").text
-        form = {"csrf": re.search(r'name="csrf" value="([^"]+)"', page)[1], "token": "csv_wrong"}
+        csrf = re.search(r'name="csrf" value="([^"]+)"', page)[1]
         statuses = [
-            http.post("/ui/login", data=form, headers={"X-Forwarded-For": f"192.0.2.{number}"}).status_code
+            http.post(
+                "/ui/login",
+                data={"csrf": csrf, "token": f"csv_wrong{number}"},
+                headers={"X-Forwarded-For": f"192.0.2.{number}"},
+            ).status_code
             for number in range(23)
         ]
         assert statuses == [401] * 23 if trusted else statuses.count(429) == 3
