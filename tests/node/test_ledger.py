@@ -101,6 +101,13 @@ def test_what_was_replaced_after_it_was_made_is_unknown(root: Path) -> None:
     assert one.origin.unknown
 
 
+def test_what_a_rank_of_the_job_made_is_ours_as_it_was_made(root: Path) -> None:
+    by_ranks = {("inductor", PATHS[letter], Digest.of(b"1")) for letter in "ab"}
+    files = [SourceFile("inductor", PATHS["a"], b"1"), SourceFile("inductor", PATHS["b"], b"hostile")]
+    traced = list(Ledger(0).trace(files, {}, {"inductor": root}, by_ranks))
+    assert letters(select(traced, Source(OURS, None)).files) == "a"
+
+
 def test_what_holds_the_file_of_another_has_that_ones_origin(root: Path) -> None:
     """A pickle has the length of a text before it, and 51 is a digit too."""
     ledger = Ledger(0)

@@ -39,6 +39,8 @@ _DERIVED = "made of files of unknown origin"
 
 Place = tuple[str, str]
 """Kind and path of a file."""
+MadeFile = tuple[str, str, Digest]
+"""Kind, path and digest of a file that a process made of nothing that was installed."""
 
 
 class Source(NamedTuple):
@@ -71,6 +73,11 @@ class KnownFile(NamedTuple):
     def place(self) -> Place:
         """Return kind and path."""
         return self.file.kind, self.file.path
+
+    @property
+    def described(self) -> MadeFile:
+        """Return kind, path and digest."""
+        return *self.place, Digest.of(_bytes(self.file))
 
 
 class SignedRevision(Protocol):
@@ -131,22 +138,30 @@ class Ledger:
         return {place for _, files, _ in list(self._revisions.values()) for place in files}
 
     def trace(
-        self, files: Iterable[SourceFile], made: Mapping[Place, Digest | None], roots: Mapping[str, Path]
+        self,
+        files: Iterable[SourceFile],
+        made: Mapping[Place, Digest | None],
+        roots: Mapping[str, Path],
+        by_ranks: Set[MadeFile] = frozenset(),
     ) -> Iterator[KnownFile]:
         """Yield the files that were captured in the folders of the kinds with their origins.
 
         ``made``: the files that the kinds say this process made, each with its digest where a kind knows it.
+        ``by_ranks``: what the ranks of this process's job made, which share its folder.
         """
         folders = {kind: _Folder(root) for kind, root in roots.items()}
         # What a compiler found in one folder is in what it made in another.
         wholly = next((f"{_OPEN} {folder.root}" for folder in folders.values() if folder.is_open), "")
         for file in files:
             unknown = wholly or folders[file.kind].open_part(file.path)
-            yield KnownFile(file, Origin(unknown=unknown) if unknown else self._origin(file, made))
+            origin = Origin(unknown=unknown) if unknown else self._origin(file, made, by_ranks)
+            yield KnownFile(file, origin)
 
-    def _origin(self, file: SourceFile, made: Mapping[Place, Digest | None]) -> Origin:
+    def _origin(
+        self, file: SourceFile, made: Mapping[Place, Digest | None], by_ranks: Set[MadeFile]
+    ) -> Origin:
         place, digest = (file.kind, file.path), Digest.of(_bytes(file))
-        if made.get(place) == digest:
+        if made.get(place) == digest or (*place, digest) in by_ranks:
             return Origin(made=True)
         revisions = list(self._revisions.values())
         signed = [(files[place], source) for _, files, source in revisions if place in files]

@@ -4,7 +4,8 @@ the processes that wrote them.
     <folder>/state.json      votes and outcome of one vote; replaced whole, under the lock (`ranks.votes`)
     <folder>/lock            held (flock) while the state is changed
     <folder>/files/<hex>     contents that were handed in, by digest; equal contents of ranks lie here once
-    <folder>/rank-<n>.json   what rank n handed in (`ranks.join_files`)
+    <folder>/made-<n>.json   which files rank n made itself (`ranks.join_files`)
+    <folder>/rank-<n>.json   what rank n handed in
     <folder>/answer.json     rank 0's answer to the others
 
 Nothing here needs a collective of torch's, a server, or a rank that lives: ranks wait for files alone.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ..bundle.pack import SourceFile
 from ..bundle.seal import PublicKey
-from ..node.ledger import KnownFile, Origin, Source
+from ..node.ledger import KnownFile, MadeFile, Origin, Source
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Unavailable, Untrusted, from_wire, to_wire
 from ..wire.names import Lane
@@ -80,11 +80,34 @@ class HandIn:
         The contents are read here, and are those that the ranks named. Raises ``Unavailable`` that names the
         ranks which handed nothing in within ``seconds``, ``Untrusted`` for a content that has been replaced.
         """
+        contributions = self._await("rank", ranks, seconds)
+        self._ranks = [contribution["process"] for contribution in contributions.values()]
+        contents: dict[str, bytes] = {}
+        return (
+            {
+                rank: [self._known_file(contents, *item) for item in entry["files"]]
+                for rank, entry in contributions.items()
+            },
+            {rank: entry["facts"] for rank, entry in contributions.items()},
+        )
+
+    def exchange(self, rank: int, ranks: int, made: Sequence[MadeFile], seconds: float) -> set[MadeFile]:
+        """Tells the other ranks what this one made; returns what all made. To be called before `give`.
+
+        Ranks share a folder, so what one compiled the others find. Raises as `collect` does.
+        """
+        message = {"process": self._me, "made": made}
+        put_file(self._folder, f"made-{rank}.json", json.dumps(message).encode())
+        told = self._await("made", ranks, seconds).values()
+        return {(kind, path, Digest(digest)) for one in told for kind, path, digest in one["made"]}
+
+    def _await(self, what: str, ranks: int, seconds: float) -> dict[int, dict[str, Any]]:
+        """Waits for what each rank leaves, each of a process that lives."""
         end = time.monotonic() + seconds
         contributions: dict[int, dict[str, Any]] = {}
         while len(contributions) < ranks:
             for rank in set(range(ranks)) - contributions.keys():
-                contribution = read_json(self._folder / f"rank-{rank}.json")
+                contribution = read_json(self._folder / f"{what}-{rank}.json")
                 if contribution is not None and lives(contribution["process"]):
                     contributions[rank] = contribution
             if len(contributions) < ranks:
@@ -95,15 +118,7 @@ class HandIn:
                         "call publish on every rank, after the same step",
                     )
                 time.sleep(_POLL_SECONDS)
-        self._ranks = [contribution["process"] for contribution in contributions.values()]
-        contents: dict[str, bytes] = {}
-        return (
-            {
-                rank: [self._known_file(contents, *item) for item in entry["files"]]
-                for rank, entry in contributions.items()
-            },
-            {rank: entry["facts"] for rank, entry in contributions.items()},
-        )
+        return contributions
 
     def _known_file(
         self,

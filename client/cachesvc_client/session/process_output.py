@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import PublicKey
     from ..graphs.request import GraphRequests
-    from ..node.ledger import KnownFile, Selection
+    from ..node.ledger import KnownFile, MadeFile, Selection
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
@@ -80,9 +80,15 @@ class ProcessOutput(ProcessFolders):
 
         return select(self._captured(), Source(signer, lane) if signer else None)
 
-    def known_files(self) -> list[KnownFile]:
-        """Return the used files whose origin is known."""
-        return [known for known in self._captured() if not known.origin.unknown]
+    def known_files(self, by_ranks: Set[MadeFile] = frozenset()) -> list[KnownFile]:
+        """Return the used files whose origin is known. ``by_ranks``: what the other ranks of the job made."""
+        return [known for known in self._captured(by_ranks=by_ranks) if not known.origin.unknown]
+
+    def made_files(self) -> list[MadeFile]:
+        """Return the files that this process made, to tell the other ranks of its job, which share its
+        folder: what the first one made the others find."""
+        traced = self._traced(whole=False, by_ranks=frozenset()).values()
+        return [known.described for known in traced if known.origin == (frozenset(), "", True)]
 
     def _used_graphs(self) -> set[tuple[str, str]]:
         """Return kind and path of the compiled graphs that this process used."""
@@ -95,13 +101,14 @@ class ProcessOutput(ProcessFolders):
             if path.partition("/")[0] in kind.graph_folders
         }
 
-    def _captured(self, whole: bool = False, graphs: set[tuple[str, str]] | None = None) -> list[KnownFile]:
+    def _captured(
+        self,
+        whole: bool = False,
+        graphs: set[tuple[str, str]] | None = None,
+        by_ranks: Set[MadeFile] = frozenset(),
+    ) -> list[KnownFile]:
         """``graphs``: the files of which others may have been made, if not every file is one."""
-        files: dict[tuple[str, str], KnownFile] = {}
-        every_roots = self.folders.every_roots()
-        for number, roots in enumerate(every_roots):
-            for known in self._capture_from(roots, whole, earlier=number > 0):
-                files.setdefault(known.place, known)
+        every_roots, files = self.folders.every_roots(), self._traced(whole, by_ranks)
         unknown = {place for place, known in files.items() if known.origin.unknown}
         in_order = [files[place] for place in sorted(files)]
         if graphs is not None:
@@ -110,7 +117,16 @@ class ProcessOutput(ProcessFolders):
         strangers = unknown | {place for place, is_older in present.items() if is_older}
         return self.ledger.derive(in_order, strangers, present)
 
-    def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> Iterator[KnownFile]:
+    def _traced(self, whole: bool, by_ranks: Set[MadeFile]) -> dict[tuple[str, str], KnownFile]:
+        files: dict[tuple[str, str], KnownFile] = {}
+        for number, roots in enumerate(self.folders.every_roots()):
+            for known in self._capture_from(roots, whole, number > 0, by_ranks):
+                files.setdefault(known.place, known)
+        return files
+
+    def _capture_from(
+        self, roots: Mapping[str, Path], whole: bool, earlier: bool, by_ranks: Set[MadeFile]
+    ) -> Iterator[KnownFile]:
         """``earlier``: the roots are of a folder that this process has left."""
         from ..node.capture import capture
 
@@ -122,7 +138,7 @@ class ProcessOutput(ProcessFolders):
             for name, root in roots.items()
             for path, digest in self.kinds[name].made_files(root).items()
         }
-        return self.ledger.trace(capture(paths, RULES, roots), made, roots)
+        return self.ledger.trace(capture(paths, RULES, roots), made, roots, by_ranks)
 
     def is_news(self, line: str) -> bool:
         """Return whether a line about what was left out has not been said yet."""

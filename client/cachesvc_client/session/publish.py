@@ -219,7 +219,8 @@ def publish_with_ranks(config: Config, draft: Draft, job: Job, occasion: str = "
     subject = [job.key, occasion, str(draft.name), draft.target, number]
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
-        box.give(job.rank, process().known_files(), {"scopes": list(draft.scopes)})
+        made = box.exchange(job.rank, job.world, process().made_files(), _HAND_IN_SECONDS)
+        box.give(job.rank, process().known_files(made), {"scopes": list(draft.scopes)})
         if job.rank:
             return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
         return _publish_for_all(config, box, draft, job)
@@ -235,8 +236,8 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
     from ..wire import codec
 
     try:
-        key = publisher_key(config)
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
+        key = publisher_key(config)
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
