@@ -16,10 +16,14 @@ from typing import Any
 
 from .stock import torch_folder
 
-_DEEPEST = 2
+_DEEPEST = 4
 """How many wrappers deep a signature follows."""
 BYTES = 8
 """The length of a signature."""
+_LONGEST, _MEMBERS = 200, 64
+"""Characters of a plain value, and members of a list, that a signature holds."""
+_OPERATORS = "torch._ops"
+_SCALARS = frozenset((str, int, float, bool, complex, bytes, type(None)))
 _INNER = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "fn")
 """Attributes under which wrappers keep the function that they wrap."""
 
@@ -72,26 +76,42 @@ def _words(value: Any, depth: int) -> str:
         return _function(value, depth)
     if kind in _OF_C:
         return str(value.__name__)
+    if kind.__module__ == _OPERATORS:
+        kept = getattr(value, "__dict__", {})
+        return f"{kind.__qualname__} {kept.get('_name') or kept.get('_qualified_op_name')}"
     if issubclass(kind, type):
         return f"class {value.__module__}.{value.__qualname__}"
     if depth == _DEEPEST or hasattr(kind, "__getattr__"):  # such an object answers, and warns, by itself
         return f"{kind.__module__}.{kind.__qualname__}"
+    if kind is functools.partial:
+        keywords = [f"{name}={_held(one, depth + 1)}" for name, one in value.keywords.items()]
+        return f"partial {_words(value.func, depth + 1)} {_held(value.args, depth + 1)} {keywords}"
     inner = [_words(one, depth + 1) for name in _INNER if (one := _attribute(value, name)) is not None]
     own = _attribute(value, "__name__") or ""
     return f"{kind.__module__}.{kind.__qualname__} {own if isinstance(own, str) else ''} {inner}"
 
 
 def _function(function: types.FunctionType, depth: int) -> str:
-    """Return where the code of a function was written, and of the functions in its closure."""
+    """Return the name of a function, where its code was written, and what its closure holds: one factory
+    makes the functions of many operators."""
     code = function.__code__
-    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name}"
+    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__}"
     if function.__closure__ is None or depth == _DEEPEST:
         return words
     for cell in function.__closure__:
         with contextlib.suppress(ValueError):  # an empty one
-            if type(cell.cell_contents) not in _PLAIN:
-                words += f" {_words(cell.cell_contents, depth + 1)}"
+            words += f" {_held(cell.cell_contents, depth + 1)}"
     return words
+
+
+def _held(value: Any, depth: int) -> str:
+    """Return the words for what a closure holds: a plain value by its text, a list by its members."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return repr(value)[:_LONGEST]
+    if kind in (list, tuple) and depth <= _DEEPEST:
+        return f"[{' '.join(_held(one, depth + 1) for one in value[:_MEMBERS])} of {len(value)}]"
+    return _words(value, depth)
 
 
 def _attribute(value: Any, name: str) -> Any:

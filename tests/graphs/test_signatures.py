@@ -1,0 +1,37 @@
+"""Test that a signature tells apart what one factory of torch's made for different operators."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import json, sys, torch, torch._refs
+from torch._inductor import lowering
+from cachesvc_client.graphs.signatures import signature
+
+aten, table = torch.ops.aten, lowering.lowerings
+tables = {
+    "lowering": (table[aten.tanh.default], table[aten.cos.default]),
+    "lowering of lists": (table[aten._foreach_add.List], table[aten._foreach_sub.List]),
+    "reference": (torch._refs.sin, torch._refs.cos),
+}
+pairs = {what: [signature({"x": one}).hex() for one in pair] for what, pair in tables.items()}
+print(json.dumps(pairs))
+"""
+
+
+def signed() -> dict[str, list[str]]:
+    command = [sys.executable, "-W", "ignore", "-c", _PROGRAM]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+@pytest.mark.compiles
+def test_functions_of_one_factory_have_signatures_of_their_own_and_equal_ones_in_each_process() -> None:
+    one, other = signed(), signed()
+    assert one == other
+    assert {what: len(set(pair)) for what, pair in one.items()} == dict.fromkeys(one, 2)
