@@ -102,7 +102,8 @@ def test_a_revoked_token_is_not_kept_alive_by_redis(server: Server, store: redis
 
 
 def test_quarantine_holds_while_redis_is_frozen(server: Server, store: redis.Redis) -> None:
-    made, other = make(server.key), make(server.key, target="other")
+    # A quarantine holds for the bytes, so each has its own.
+    made, other = make(server.key, content=b"bad"), make(server.key, target="other", content=b"good")
     ok(server.api().publish(made))
     assert len(ok(server.api().resolve())["revisions"]) == 1
     with _frozen(store):

@@ -274,7 +274,7 @@ def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> No
 
 def test_names_are_found_by_a_part_and_listed_by_pages(own_site: Site) -> None:
     for number in range(ROWS + 20):
-        own_site.publish(f"many {number}", name=f"many/m{number:03}")
+        own_site.publish(f"many {number}", name=f"many/m{number:03}", content=b"many")
     browser = own_site.browser("reader")
     seen: list[str] = []
     page = browser.page("/ui/names?q=many%2F")
@@ -417,7 +417,8 @@ def test_looking_at_the_coverage_is_no_use(own_site: Site) -> None:
 def test_the_coverage_grid_has_pages(own_site: Site) -> None:
     for number in range(25):
         fingerprint = {**own_site.published["llama"].manifest.fingerprint, "gpu": f"GPU {number:02}"}
-        own_site.publish(f"gpu {number}", name="wide", scopes=("gpu",), fingerprint=fingerprint)
+        facts = {"scopes": ("gpu",), "fingerprint": fingerprint, "content": b"wide"}
+        own_site.publish(f"gpu {number}", name="wide", **facts)
     browser = own_site.browser("reader")
     first = browser.page("/ui/coverage/team/wide")
     second = browser.page("/ui/coverage/team/wide?from=20")

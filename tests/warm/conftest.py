@@ -36,7 +36,9 @@ def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory, plain_environment) -> Iterator[dict[str, str]]:
     """Return the variables of a publisher to a registry that runs as long as the tests."""
-    with serve(tmp_path_factory.mktemp("registry"), variables=plain_environment) as served:
+    # The CI system of the tests is on this machine.
+    variables = {**plain_environment, "CACHESVC_SERVER_PRIVATE_ADDRESSES": "true"}
+    with serve(tmp_path_factory.mktemp("registry"), variables=variables) as served:
         yield {**plain_environment, **served.publisher}
 
 
