@@ -50,6 +50,10 @@ class SourceFile:
     mode: int = 0o644
     ranks: tuple[int, ...] = ()
 
+    def content(self) -> bytes:
+        """Return the whole content. Raise ``OSError`` if the file is gone."""
+        return self.data if isinstance(self.data, bytes) else self.data.read_bytes()
+
 
 @dataclass(frozen=True, slots=True)
 class PackContents:

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .stock import torch_folder
+from .stock import OPERATORS, torch_folder
 
 _DEEPEST = 4
 """How many wrappers deep a signature follows."""
@@ -22,7 +22,6 @@ BYTES = 8
 """The length of a signature."""
 _LONGEST, _MEMBERS = 200, 64
 """Characters of a plain value, and members of a list, that a signature holds."""
-_OPERATORS = "torch._ops"
 _SCALARS = frozenset((str, int, float, bool, complex, bytes, type(None)))
 _INNER = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "fn")
 """Attributes under which wrappers keep the function that they wrap."""
@@ -76,7 +75,7 @@ def _words(value: Any, depth: int) -> str:
         return _function(value, depth)
     if kind in _OF_C:
         return str(value.__name__)
-    if kind.__module__ == _OPERATORS:
+    if kind.__module__ == OPERATORS:
         kept = getattr(value, "__dict__", {})
         return f"{kind.__qualname__} {kept.get('_name') or kept.get('_qualified_op_name')}"
     if issubclass(kind, type):
@@ -129,9 +128,6 @@ def _file(name: str) -> str:
     return name[len(folder) :] if name.startswith(folder) else name
 
 
-_PLAIN = frozenset((
-    *(str, int, float, bool, complex, bytes, type(None), dict, list, set, tuple, frozenset),
-    types.ModuleType,
-))  # fmt: skip
+_PLAIN = _SCALARS | {dict, list, set, tuple, frozenset, types.ModuleType}
 """Types of values that hold no code by themselves."""
 _OF_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType))

@@ -77,7 +77,7 @@ class KnownFile(NamedTuple):
     @property
     def described(self) -> MadeFile:
         """Return kind, path and digest."""
-        return *self.place, Digest.of(_bytes(self.file))
+        return *self.place, Digest.of(self.file.content())
 
 
 class SignedRevision(Protocol):
@@ -160,7 +160,7 @@ class Ledger:
     def _origin(
         self, file: SourceFile, made: Mapping[Place, Digest | None], by_ranks: Set[MadeFile]
     ) -> Origin:
-        place, digest = (file.kind, file.path), Digest.of(_bytes(file))
+        place, digest = (file.kind, file.path), Digest.of(file.content())
         if made.get(place) == digest or (*place, digest) in by_ranks:
             return Origin(made=True)
         revisions = list(self._revisions.values())
@@ -190,7 +190,7 @@ class Ledger:
         strays = dict.fromkeys(_keys_of({*present} - made - self.installed()))
         for known in files if strays else ():
             origin = known.origin
-            for key in () if origin.made else _named_in(_bytes(known.file), strays):
+            for key in () if origin.made else _named_in(known.file.content(), strays):
                 keys.setdefault(key, set()).update(origin.sources or {None})
         return [_derived(known, keys) for known in files]
 
@@ -231,7 +231,7 @@ def _derived(known: KnownFile, keys: Mapping[bytes, set[Source | None]]) -> Know
     origin = known.origin
     if not keys or not origin.made or origin.unknown:
         return known
-    others = _named_in(_bytes(known.file), keys) - _keys_of([known.place])
+    others = _named_in(known.file.content(), keys) - _keys_of([known.place])
     named = {source for key in others for source in keys[key]}
     sources = origin.sources | {source for source in named if source is not None}
     return known._replace(origin=Origin(sources, _DERIVED if None in named else "", made=True))
@@ -253,10 +253,6 @@ def _named_in(data: bytes, keys: Mapping[bytes, object]) -> set[bytes]:
             pieces = {word[at : at + length] for at in range(len(word) - length + 1)}
             found |= pieces & keys.keys()
     return found
-
-
-def _bytes(file: SourceFile) -> bytes:
-    return file.data if isinstance(file.data, bytes) else file.data.read_bytes()
 
 
 class _Folder:

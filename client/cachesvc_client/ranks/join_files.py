@@ -56,7 +56,7 @@ class HandIn:
         """Hands in the files of a rank, each with its origin; ``facts`` is JSON that goes with them."""
         entries = []
         for file, origin in files:
-            data = _bytes(file.data)
+            data = file.content()
             name = Digest.of(data).hex
             if not self._holds(name):
                 put_file(self._folder, f"files/{name}", data)
@@ -187,7 +187,7 @@ def join_captures(captured: Mapping[int, Sequence[SourceFile]], rule_of: RuleOf)
                 continue
             rule = rule_of(file.kind, file.path)
             join = rule.merge if rule is not None else None
-            data = join(_bytes(before.data), _bytes(file.data)) if join is not None else before.data
+            data = join(before.content(), file.content()) if join is not None else before.data
             by_path[place] = replace(before, data=data, ranks=(*before.ranks, rank))
     everyone = tuple(sorted(captured))
     files = _merge_alike(list(by_path.values()), rule_of)
@@ -202,13 +202,9 @@ def _merge_alike(files: list[SourceFile], rule_of: RuleOf) -> list[SourceFile]:
         same: tuple[str, ...] = (file.kind, file.path)
         if rule is not None and rule.alike is not None:
             with contextlib.suppress(ValueError):
-                common = Digest.of(rule.alike(_bytes(file.data)))
+                common = Digest.of(rule.alike(file.content()))
                 same = (file.kind, file.path.rpartition("/")[0], common)
         before = by_content.setdefault(same, file)
         if before is not file:
             by_content[same] = replace(before, ranks=tuple(sorted({*before.ranks, *file.ranks})))
     return list(by_content.values())
-
-
-def _bytes(data: bytes | Path) -> bytes:
-    return data if isinstance(data, bytes) else data.read_bytes()

@@ -106,7 +106,9 @@ class ProcessFolders:
 
         with self._preparing:
             store = self._store = self._store or _open_store(config, result)
-            assert self.ledger is not None  # made under the lock, so that there is one
+            _ = (
+                self.ledger
+            )  # made under the lock, so that there is one; no assert, which python -O leaves out
             self.captured |= config.mode == "readwrite"
             scope = trust_scope(config)
             if self.fingerprint is None:
