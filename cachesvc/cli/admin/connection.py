@@ -73,7 +73,7 @@ def _configured_registry() -> tuple[Config, Remote]:
     if config.url is None:
         raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     if config.token is None:
-        from cachesvc_client.commands.acceptance import other_login
+        from cachesvc_client.commands.trust import other_login
 
         other = other_login(config)
         hint = f"your login is for {other}: use that URL" if other else "cachesvc login URL --token-file FILE"

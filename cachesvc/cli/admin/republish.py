@@ -17,10 +17,10 @@ import typer
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.commands.acceptance import check_publisher
 from cachesvc_client.commands.listing import Columns, digest_text, moment
 from cachesvc_client.commands.registry_calls import all_pages, complete_digest
 from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.trust import check_publisher
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle

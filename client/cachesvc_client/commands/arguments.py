@@ -43,7 +43,7 @@ def report_error(error: CacheSvcError, words: Sequence[str]) -> None:
 def _name_other_login(error: Unauthenticated) -> Unauthenticated:
     """Return the error with the login that somebody means who writes this machine's name in another way."""
     from ..config import Config
-    from .acceptance import other_login
+    from .trust import other_login
 
     try:
         config = Config.read()

@@ -38,8 +38,8 @@ from ..trust_root.registry_metadata import policy_of_node
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Target
-from .acceptance import demand_trust
 from .transfer import file_name, is_bundle_of, pull
+from .trust import demand_trust
 
 Format = Literal["bundle", "mcv", "volume"]
 """What a place gets: bundles as artifacts, an image of MCV, or an image for a volume."""

@@ -21,7 +21,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint
 from ..wire.names import Name, Tag
 from ..wire.protocol import ResolveAnswer
-from .acceptance import registry_policy, trusts_anybody
+from .trust import registry_policy, trusts_anybody
 
 
 @dataclass(frozen=True, slots=True)

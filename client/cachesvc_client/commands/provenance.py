@@ -19,9 +19,9 @@ from ..wire.names import Name, Tag
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
-from .acceptance import demand_trust, registry_policy
 from .tables import aligned
 from .transfer import every_revision, registry_of
+from .trust import demand_trust, registry_policy
 
 _DISTRIBUTION = "pkg:pypi/"
 """Beginning of the URI of an installed distribution."""

@@ -28,7 +28,7 @@ from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
-from .acceptance import demand_trust, registry_policy
+from .trust import demand_trust, registry_policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from ..wire.names import Name
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
-from .acceptance import demand_trust
 from .provenance import proof_facts, provenance_facts
 from .tables import aligned, bytes_text, when_text
 from .transfer import every_revision, registry_of
+from .trust import demand_trust
 
 ALL_MATCH = "every frame and file has the digest that was signed"
 NOT_HERE = "not checked: the pack is not on this node"

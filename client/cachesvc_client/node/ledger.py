@@ -197,8 +197,8 @@ class Ledger:
     def present(
         self, every_roots: Iterable[Mapping[str, Path]], rules: Mapping[str, KindRules]
     ) -> dict[Place, bool]:
-        """Return the files in the folders, and whether each lay there before this process began. Then a
-        worker of a compiler may have used it, which nobody records."""
+        """Return the files in the folders, and whether each lay there before this process began. A
+        worker of a compiler may have used such a file, and no record says so."""
         return {
             (kind, path): not is_newer(root / path, self._began)
             for roots in every_roots

@@ -228,7 +228,7 @@ class ProcessFolders:
         return self._store.loading(suspects)
 
     def _note(self, revisions: Iterable[StagedRevision]) -> None:
-        """Note whose the files are that are to be installed."""
+        """Note in the ledger who signed the revisions that are to be installed."""
         for revision in revisions:
             self.ledger.note(revision)
 

@@ -140,8 +140,8 @@ class TracedReads:
             self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
 
     def note_skipped(self, function: Any, arguments: Any, named_arguments: Any, answer: Any) -> None:
-        """Record what a function answered that Dynamo calls and does not trace. Torch 2.13 began to ask so
-        which packages there are."""
+        """Record the answer of a function that Dynamo called during the trace instead of tracing it. Since
+        torch 2.13 it does so with `importlib.util.find_spec` and `importlib.metadata.version`."""
         import importlib.metadata
 
         value, given = _constant(answer), tuple(map(_constant, arguments))

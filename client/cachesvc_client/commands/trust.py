@@ -1,4 +1,5 @@
-"""Owns whom the user of a command trusts: whether anybody is, who decides by a pinned root, what to do."""
+"""Owns the questions about trust that commands ask before they check a revision: whether any key is trusted,
+who decides by a pinned root, and what the user can do where nobody is trusted."""
 
 from __future__ import annotations
 
