@@ -126,6 +126,9 @@ demo: $(STAMP)  ## registry, warm of three models, one fresh process for each th
 test: $(STAMP)  ## the tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
 	@$(PYTEST) -m "not long" $(ARGS)
 
+test-again: $(STAMP)  ## the tests that failed last, one at a time; none that failed is a failure
+	@$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS)
+
 test-all: $(STAMP)  ## those that take minutes of CPU for one promise, too; ARGS as for test
 	@$(PYTEST) $(ARGS)
 
