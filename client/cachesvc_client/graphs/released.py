@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import signatures, stock, tables
+from . import in_place, signatures, stock, tables
 from .code_digest import FollowedCode
 
 _MEMBERS = 64
@@ -76,6 +76,7 @@ class _Namespace:
             return
         if signatures.is_known_namespace(self.names):
             return
+        in_place.compare(self.values)
         found = stock.class_changes if isinstance(self.holder, type) else stock.module_changes
         self.changed = dict(found(self.holder))
 
@@ -257,7 +258,7 @@ def judged() -> bytes:
 def changes() -> Changes:
     """Return how torch, as it is loaded now, differs from its release."""
     found = {**_released.changed(), **dict(tables.changed())}
-    reason = tables.unknown()
+    reason = tables.unknown() or in_place.changed()
     described: dict[str, str] = {}
     for place, value in sorted(found.items()):
         followed = FollowedCode([value])

@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import in_place
 from .stock import OPERATORS, torch_folder
 
 _DEEPEST = 4
@@ -91,16 +92,28 @@ def _words(value: Any, depth: int) -> str:
 
 
 def _function(function: types.FunctionType, depth: int) -> str:
-    """Return the name of a function, where its code was written, and what its closure holds: one factory
-    makes the functions of many operators."""
+    """Return the name of a function, where its code was written, what the code and the defaults are, and what
+    its closure holds: one factory makes the functions of many operators."""
     code = function.__code__
-    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__}"
-    if function.__closure__ is None or depth == _DEEPEST:
+    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__} {_code(code)}"
+    if function.__defaults__:
+        words += f" {_held(function.__defaults__, 1)}"
+    if function.__kwdefaults__:
+        words += f" {[f'{name}={_held(one, 1)}' for name, one in function.__kwdefaults__.items()]}"
+    if depth == _DEEPEST:
         return words
-    for cell in function.__closure__:
+    if (inner := function.__dict__.get("__wrapped__")) is not None:
+        words += f" around {_words(inner, depth + 1)}"
+    for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # an empty one
             words += f" {_held(cell.cell_contents, depth + 1)}"
     return words
+
+
+@functools.lru_cache(maxsize=None)
+def _code(code: types.CodeType) -> str:
+    """Return a few characters for what code does. Kept for each code object: many functions share one."""
+    return hashlib.blake2b(in_place.code_words(code).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _held(value: Any, depth: int) -> str:

@@ -1,0 +1,150 @@
+"""Finds functions of torch that a program changed in place: the old object, with other code or defaults.
+
+What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
+before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
+changed before `watch` is found by `compare`, which compares with the code that Python loads from torch's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+_EVENT = "object.__setattr__"
+"""The event of an assignment to one of these attributes (CPython, ``Objects/funcobject.c``)."""
+_NAMES = ("__code__", "__defaults__", "__kwdefaults__")
+
+_Written = tuple[types.CodeType, types.CodeType]
+"""The code of a function, and the code around it."""
+
+_before: dict[int, tuple[types.FunctionType, tuple[Any, ...]]] = {}
+"""Id of a function that was assigned to -> the function, and what it had first."""
+_found: dict[str, None] = {}
+"""Names of functions that had been changed before `watch`."""
+_late: bool | None = None
+"""Whether torch was loaded before `watch`; ``None`` before it."""
+
+
+def watch() -> None:
+    """Keep from now on what torch's functions had before a program gave them other code or defaults. An audit
+    hook cannot be taken off again. A second call changes nothing."""
+    global _late
+    if _late is None:
+        _late = "torch" in sys.modules
+        sys.addaudithook(_see)
+
+
+def _see(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != _EVENT:
+        return
+    with contextlib.suppress(Exception):  # an error here would be the program's
+        function, name, _ = arguments
+        if type(function) is types.FunctionType and name in _NAMES and id(function) not in _before:
+            if "torch" in function.__code__.co_filename and not _is_of_torch(sys._getframe(1)):
+                _before[id(function)] = (function, _state(function))
+
+
+def _is_of_torch(frame: types.FrameType) -> bool:
+    """Return whether torch itself assigns: what its own files do is torch as released."""
+    from . import stock
+
+    return stock.is_torchs(frame.f_code)
+
+
+def _state(function: types.FunctionType) -> tuple[Any, ...]:
+    return (function.__code__, function.__defaults__, function.__kwdefaults__)
+
+
+def changed() -> str:
+    """Return in words the first function of torch that has other code or defaults than it had at first; empty
+    if there is none."""
+    from . import stock
+
+    for function, before in list(_before.values()):
+        if stock.is_torchs(before[0]):
+            for name, old, new in zip(_NAMES, before, _state(function), strict=True):
+                if old is not new:
+                    return f"{function.__module__}.{function.__qualname__} has another {name} than torch gave it"
+    return next((f"{name} has other code or defaults than its file" for name in _found), "")
+
+
+def compare(values: Iterable[Any]) -> None:
+    """Compare torch's functions with the code that Python loads from their files, if torch was loaded before
+    `watch`: reads the files. What no file tells is judged by its name alone, elsewhere."""
+    for value in values if _late else ():
+        function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+        while type(function) is types.FunctionType:
+            if not _is_as_written(function):
+                _found.setdefault(f"{function.__module__}.{function.__qualname__}")
+            function = function.__dict__.get("__wrapped__")
+
+
+def _is_as_written(function: types.FunctionType) -> bool:
+    from . import stock
+
+    code = function.__code__
+    if not stock.is_torchs(code):
+        return True
+    written = _code_of_file(code.co_filename, function.__module__).get((code.co_firstlineno, code.co_name))
+    if written is None:
+        return True
+    words = code_words(code)
+    return any(words == code_words(one) and _are_given(function, around) for one, around in written)
+
+
+def _are_given(function: types.FunctionType, around: types.CodeType) -> bool:
+    """Return whether the code around a function holds its defaults. Of numbers, those with a fraction alone
+    are compared: a file gives whole ones by names, too, such as a member of an enumeration."""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    given = {
+        repr(each)
+        for one in around.co_consts
+        for each in (one if type(one) is tuple else (one,))
+    }
+    return all(repr(one) in given for one in defaults if type(one) in (float, str))
+
+
+@functools.lru_cache(maxsize=None)
+def _code_of_file(file: str, module: str) -> dict[tuple[int, str], list[_Written]]:
+    """Return the code of all functions of a file by first line and name, each with the code around it."""
+    loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)
+    if not hasattr(loader, "get_code") or getattr(loader, "path", "") != file:
+        return {}
+    try:
+        top = loader.get_code(module)
+    except Exception:  # noqa: BLE001 - a loader of any kind; no code is no answer
+        return {}
+    found: dict[tuple[int, str], list[_Written]] = {}
+    for one, around in _inside(top) if top is not None else ():
+        found.setdefault((one.co_firstlineno, one.co_name), []).append((one, around))
+    return found
+
+
+def _inside(code: types.CodeType) -> Iterator[_Written]:
+    for one in code.co_consts:
+        if type(one) is types.CodeType:
+            yield one, code
+            yield from _inside(one)
+
+
+def code_words(code: types.CodeType) -> str:
+    """Return words for what code does, equal in each process of one Python and one torch."""
+    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars} {_constants(code)}"
+
+
+def _constants(code: types.CodeType) -> list[str]:
+    return [_constant(one) for one in code.co_consts]
+
+
+def _constant(value: Any) -> str:
+    if type(value) is types.CodeType:
+        return code_words(value)
+    if type(value) is frozenset:  # its order differs with the seed of hashes
+        return f"frozenset {sorted(map(_constant, value))}"
+    if type(value) is tuple:
+        return f"({', '.join(map(_constant, value))})"
+    return repr(value)
