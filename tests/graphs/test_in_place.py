@@ -1,0 +1,46 @@
+"""A function of torch's that a program changes in place is the old object under the old name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_ATTACH = "from cachesvc_client.graphs import in_place; in_place.watch()\n"
+_TORCH = "import torch\nfrom torch.nn import functional as F\n"
+_ASK = "from cachesvc_client.graphs import released; print(released.changes())\n"
+_CODE = (
+    "constants = tuple(one * 3 if type(one) is float else one for one in F.gelu_like.__code__.co_consts)\n"
+    "F.gelu_like.__code__ = F.gelu_like.__code__.replace(co_consts=(*constants, 1.5))\n"
+).replace("gelu_like", "elu")
+CHANGES = {
+    "code": (_CODE, "torch.nn.functional.elu"),
+    "defaults": ("F.elu.__defaults__ = (3.5, False)\n", "torch.nn.functional.elu"),
+    "defaults, by a mock": (
+        "from unittest import mock; mock.patch.object(F.elu, '__defaults__', (3.5, False)).start()\n",
+        "torch.nn.functional.elu",
+    ),
+    "a method's defaults": ("torch.Tensor.norm.__defaults__ = ('nuc', None, False, None)\n", "norm"),
+}
+
+
+def _answer(program: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return ran.stdout
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("moment", ["after attach", "before attach"])
+def test_a_change_in_place_is_named(change: str, moment: str) -> None:
+    text, name = CHANGES[change]
+    order = (_ATTACH, _TORCH, text) if moment == "after attach" else (_TORCH, text, _ATTACH)
+    answer = _answer("".join(order) + _ASK)
+    assert name in answer and "unknown=''" not in answer, answer
+
+
+@pytest.mark.parametrize("order", [(_ATTACH, _TORCH), (_TORCH, _ATTACH)])
+def test_torch_as_released_has_none_and_what_is_put_back_is_none(order: tuple[str, str]) -> None:
+    put_back = "F.elu.__kwdefaults__ = {'alpha': 3.5}\nF.elu.__kwdefaults__ = None\n"
+    answer = _answer("".join(order) + "import torch._inductor.compile_fx\n" + put_back + _ASK)
+    assert "described={}, unknown=''" in answer, answer
