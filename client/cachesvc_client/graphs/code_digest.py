@@ -24,7 +24,7 @@ import os
 import sys
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -230,7 +230,9 @@ class FollowedCode:
             self._object(value)
         name = self._text(type(value), depth) if type(value) is not base else base.__name__
         if base in (dict, types.MappingProxyType):
-            items = list(base.items(value))
+            # The order of an ordered dict is its own: `dict.items` does not see `move_to_end`.
+            ordered = OrderedDict if isinstance(value, OrderedDict) else base
+            items = list(ordered.items(value))
             return (
                 f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
             )

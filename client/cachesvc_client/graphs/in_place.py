@@ -79,7 +79,7 @@ def compare(values: Iterable[Any]) -> None:
     """Compare torch's functions with the code that Python loads from their files, if torch was loaded before
     `watch`: reads the files. What no file tells is judged by its name alone, elsewhere."""
     for value in values if _late else ():
-        function = value.fget if type(value) is property else value
+        function: Any = value.fget if type(value) is property else value
         function = function.__func__ if type(function) in (staticmethod, classmethod) else function
         while type(function) is types.FunctionType:
             if not _is_as_written(function):
