@@ -11,9 +11,9 @@ _ATTACH = "from cachesvc_client.graphs import in_place; in_place.watch()\n"
 _TORCH = "import torch\nfrom torch.nn import functional as F\n"
 _ASK = "from cachesvc_client.graphs import released; print(released.changes())\n"
 _CODE = (
-    "constants = tuple(one * 3 if type(one) is float else one for one in F.gelu_like.__code__.co_consts)\n"
-    "F.gelu_like.__code__ = F.gelu_like.__code__.replace(co_consts=(*constants, 1.5))\n"
-).replace("gelu_like", "elu")
+    "constants = tuple(one * 3 if type(one) is float else one for one in F.elu.__code__.co_consts)\n"
+    "F.elu.__code__ = F.elu.__code__.replace(co_consts=(*constants, 1.5))\n"
+)
 CHANGES = {
     "code": (_CODE, "torch.nn.functional.elu"),
     "defaults": ("F.elu.__defaults__ = (3.5, False)\n", "torch.nn.functional.elu"),

@@ -197,8 +197,7 @@ def test_issuers_that_never_answer_keep_no_job_out(tmp_path: Path) -> None:
                 over.set()
         for one in asked:
             one.result()
-    # Behind forty fetches that end after two seconds each, an honest job would wait for a minute.
-    assert max(times) < 20, times
+    assert max(times) < 4.0, times
 
 
 def exchanged(server: Server, issuer: Issuer) -> float:

@@ -89,6 +89,7 @@ def compare(values: Iterable[Any]) -> None:
 
 def _is_as_written(function: types.FunctionType) -> bool:
     from . import stock
+    from .constants import code_digest
 
     code = function.__code__
     if not stock.is_torchs(code):
@@ -96,8 +97,8 @@ def _is_as_written(function: types.FunctionType) -> bool:
     written = _code_of_file(code.co_filename, function.__module__).get((code.co_firstlineno, code.co_name))
     if written is None:
         return True
-    words = code_words(code)
-    return any(words == code_words(one) and _are_given(function, around) for one, around in written)
+    own = code_digest(code)
+    return any(own == code_digest(one) and _are_given(function, around) for one, around in written)
 
 
 def _are_given(function: types.FunctionType, around: types.CodeType) -> bool:
@@ -129,22 +130,3 @@ def _inside(code: types.CodeType) -> Iterator[_Written]:
         if type(one) is types.CodeType:
             yield one, code
             yield from _inside(one)
-
-
-def code_words(code: types.CodeType) -> str:
-    """Return words for what code does, equal in each process of one Python and one torch."""
-    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars} {_constants(code)}"
-
-
-def _constants(code: types.CodeType) -> list[str]:
-    return [_constant(one) for one in code.co_consts]
-
-
-def _constant(value: Any) -> str:
-    if type(value) is types.CodeType:
-        return code_words(value)
-    if type(value) is frozenset:  # its order differs with the seed of hashes
-        return f"frozenset {sorted(map(_constant, value))}"
-    if type(value) is tuple:
-        return f"({', '.join(map(_constant, value))})"
-    return repr(value)

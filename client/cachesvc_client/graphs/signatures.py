@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import in_place
+from .constants import code_digest
 from .stock import OPERATORS, torch_folder
 
 _DEEPEST = 4
@@ -96,7 +96,7 @@ def _function(function: types.FunctionType, depth: int) -> str:
     its closure holds: one factory makes the functions of many operators."""
     code = function.__code__
     words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__}"
-    words += f" {_code(code)}"
+    words += f" {code_digest(code)}"
     if function.__defaults__:
         words += f" {_held(function.__defaults__, 1)}"
     if function.__kwdefaults__:
@@ -109,13 +109,6 @@ def _function(function: types.FunctionType, depth: int) -> str:
         with contextlib.suppress(ValueError):  # an empty one
             words += f" {_held(cell.cell_contents, depth + 1)}"
     return words
-
-
-@functools.cache
-def _code(code: types.CodeType) -> str:
-    """Return a few characters for what code does. Kept for each code object: many functions share one."""
-    text = in_place.code_words(code)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _held(value: Any, depth: int) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs import stock
-from .digests import PLAIN, class_digest, code_digest, digest, function_digest, own_attributes
+from ...graphs.constants import PLAIN, code_digest, own_attributes
+from .digests import class_digest, digest, function_digest
 from .groups import describe_of_job
 from .stored import TracedFunction
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...graphs import released
+from ...graphs.constants import PLAIN, code_digest, constant_text, qualified_name
 
-PLAIN = (bool, int, float, str, bytes, complex)
 _PYTHONS_OWN = frozenset({
     *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
     *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
@@ -30,36 +30,8 @@ _OF_DYNAMO = ("_torchdynamo", "_dynamo", "__torch", "_cachesvc")
 """How the names of attributes begin that PyTorch and this client give functions while they run."""
 _DEEPEST = 4
 """How many functions deep a digest follows what wraps a function, and closures."""
-_codes: dict[types.CodeType, str] = {}
-"""The digests of code objects, by the objects: code does not change."""
 _classes: dict[type, tuple[tuple[Any, ...], str]] = {}
 """The texts of classes, each with what it was made of."""
-
-
-def code_digest(code: types.CodeType) -> str:
-    """Return the digest of a code object and of the code inside of it, without its place in the source."""
-    known = _codes.get(code)
-    if known is None:
-        known = _codes[code] = _digest_of_code(code)
-    return known
-
-
-def _digest_of_code(code: types.CodeType) -> str:
-    constants = [
-        code_digest(one) if isinstance(one, types.CodeType) else constant_text(one) for one in code.co_consts
-    ]
-    parts = (
-        code.co_code,
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-        code.co_flags,
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
-        getattr(code, "co_exceptiontable", b""),
-        constants,
-    )
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def function_digest(function: types.FunctionType, depth: int = 0) -> str:
@@ -87,44 +59,9 @@ def is_of_torch(kind: type) -> bool:
     return name.partition(".")[0] == "torch" and getattr(sys.modules.get(name), kind.__name__, None) is kind
 
 
-def constant_text(value: Any) -> str:
-    """Return a constant of a code object, or a default value, as a text without addresses."""
-    if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__}({', '.join(map(constant_text, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}({', '.join(sorted(map(constant_text, value)))})"
-    if type(value) is dict:
-        items = (f"{constant_text(key)}: {constant_text(one)}" for key, one in value.items())
-        return f"dict({', '.join(items)})"
-    if value is None or value is Ellipsis or type(value) in PLAIN:
-        return f"{type(value).__name__} {value!r}"
-    if isinstance(value, enum.Enum):
-        return f"{_name(type(value))}.{value.name} {constant_text(value.value)} {own_attributes(value)}"
-    if isinstance(value, types.FunctionType):
-        return f"function {value.__module__}.{value.__qualname__} {code_digest(value.__code__)}"
-    if isinstance(value, type):
-        return f"class {_name(value)}"
-    if type(value).__module__ == "torch":
-        return f"{_name(type(value))} {value!s}" if type(value).__name__ in _PLAIN_OF_TORCH else "torch"
-    return _name(type(value))
-
-
-_PLAIN_OF_TORCH = frozenset({"dtype", "device", "layout", "memory_format", "Size"})
-"""Names of torch's types whose texts are their values."""
-
-
-def own_attributes(member: enum.Enum) -> str:
-    """Return the attributes that a program gave a member of an enumeration: Dynamo guards none of them."""
-    return constant_text({name: one for name, one in vars(member).items() if not name.startswith("_")})
-
-
 def digest(text: str) -> str:
     """Return the digest of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _cell_text(cell: types.CellType, depth: int) -> str:
@@ -137,7 +74,7 @@ def _cell_text(cell: types.CellType, depth: int) -> str:
 def _class_text(kind: type) -> str:
     """Return one class without its bases. It is made anew where an attribute was replaced."""
     if is_of_torch(kind) and released.is_walked(str(kind.__module__)):
-        return _name(kind)
+        return qualified_name(kind)
     made_of = tuple(_identities(kind))
     known = _classes.get(kind)
     if known is None or known[0] != made_of:
@@ -183,9 +120,9 @@ class _Same:
 
 
 def _lines(kind: type) -> Iterator[str]:
-    yield _name(kind)
+    yield qualified_name(kind)
     if type(kind) is not type:
-        yield f"of {_name(type(kind))}"
+        yield f"of {qualified_name(type(kind))}"
     for name, value in vars(kind).items():
         if name in _PYTHONS_OWN:
             continue
@@ -199,7 +136,7 @@ def _attribute_text(value: Any, depth: int) -> str:
     what it read.
     """
     if depth > _DEEPEST:
-        return _name(type(value))
+        return qualified_name(type(value))
     if isinstance(value, types.FunctionType):
         return f"function {function_digest(value, depth)}"
     if isinstance(value, (classmethod, staticmethod)):
@@ -217,9 +154,9 @@ def _attribute_text(value: Any, depth: int) -> str:
     if isinstance(value, (type, *PLAIN, tuple, frozenset, enum.Enum, type(None))):
         return constant_text(value)
     if isinstance(wrapped := _wrapped(value), types.FunctionType):
-        return f"{_name(type(value))} {_attribute_text(wrapped, depth + 1)}"
+        return f"{qualified_name(type(value))} {_attribute_text(wrapped, depth + 1)}"
     qualified = getattr(value, "__qualname__", "")
-    return f"{_name(type(value))} {qualified if isinstance(qualified, str) else ''}"
+    return f"{qualified_name(type(value))} {qualified if isinstance(qualified, str) else ''}"
 
 
 def _wrapped(value: Any) -> Any:

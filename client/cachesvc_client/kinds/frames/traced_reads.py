@@ -21,10 +21,10 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...graphs.constants import PLAIN
 from ...hooks import imports
 from ...hooks.table import Hook
 from .describe import describe
-from .digests import PLAIN
 from .guard_pickles import named
 from .names import (
     ABSENT_KEY,
