@@ -44,3 +44,13 @@ def test_torch_as_released_has_none_and_what_is_put_back_is_none(order: tuple[st
     put_back = "F.elu.__kwdefaults__ = {'alpha': 3.5}\nF.elu.__kwdefaults__ = None\n"
     answer = _answer("".join(order) + "import torch._inductor.compile_fx\n" + put_back + _ASK)
     assert "described={}, unknown=''" in answer, answer
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_service_that_attaches_late_does_not_take_a_changed_function_for_the_builders(change: str) -> None:
+    judge = _ATTACH + _TORCH + "from cachesvc_client.graphs import released\nprint(released.judged().hex())"
+    builder = _answer(judge).split()[-1]
+    learn = f"from cachesvc_client.graphs import signatures; signatures.learn(bytes.fromhex('{builder}'))\n"
+    text, name = CHANGES[change]
+    answer = _answer(_TORCH + text + _ATTACH + learn + _ASK)
+    assert name in answer and "unknown=''" not in answer, answer

@@ -19,7 +19,11 @@ tables = {
     "lowering of lists": (table[aten._foreach_add.List], table[aten._foreach_sub.List]),
     "reference": (torch._refs.sin, torch._refs.cos),
 }
-pairs = {what: [signature({"x": one}).hex() for one in pair] for what, pair in tables.items()}
+pairs = {
+    f"{what}, {whole}": [signature({"x": one}, whole).hex() for one in pair]
+    for what, pair in tables.items()
+    for whole in (False, True)
+}
 print(json.dumps(pairs))
 """
 

@@ -38,6 +38,11 @@ def watch() -> None:
         sys.addaudithook(_see)
 
 
+def is_late() -> bool:
+    """Return whether torch may have been changed before `watch`: it was loaded by then."""
+    return _late is not False
+
+
 def _see(event: str, arguments: tuple[Any, ...]) -> None:
     if event != _EVENT:
         return
@@ -78,7 +83,7 @@ def changed() -> str:
 def compare(values: Iterable[Any]) -> None:
     """Compare torch's functions with the code that Python loads from their files, if torch was loaded before
     `watch`: reads the files. What no file tells is judged by its name alone, elsewhere."""
-    for value in values if _late else ():
+    for value in values if is_late() else ():
         function: Any = value.fget if type(value) is property else value
         function = function.__func__ if type(function) in (staticmethod, classmethod) else function
         while type(function) is types.FunctionType:

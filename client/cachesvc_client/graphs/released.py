@@ -179,7 +179,7 @@ class Released:
         with self._lock:
             members = (one for one in self._namespaces.values() if not _is_of_operators(one.holder))
             clean = (one for one in members if not one.changed)
-            return {signatures.signature(one.names) for one in clean}
+            return set().union(*(signatures.both(one.names) for one in clean))
 
     def _add_modules(self) -> bool:
         """Add the modules of torch that were imported since; return whether there are any."""

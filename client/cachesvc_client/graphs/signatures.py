@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import in_place
 from .constants import code_digest
 from .stock import OPERATORS, torch_folder
 
@@ -30,8 +31,8 @@ _INNER = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "fn")
 
 _known: set[bytes] = set()
 """Signatures of what a builder of a restored entry found to be as released."""
-_found: set[bytes] = set()
-"""Signatures of the entries of tables that this process found to be as released."""
+_found: dict[bytes, dict[str, Any]] = {}
+"""The entries of tables that this process found to be as released, by signature."""
 
 
 def learn(known: bytes) -> None:
@@ -41,39 +42,49 @@ def learn(known: bytes) -> None:
 
 def joined(signatures: set[bytes]) -> bytes:
     """Return these signatures and those of entries that were judged here, for `learn`."""
-    return b"".join(sorted(signatures | _found))
+    return b"".join(sorted(signatures.union(*map(both, _found.values()))))
 
 
 def is_known_namespace(names: dict[str, Any]) -> bool:
     """Return whether a builder found a namespace with this content to be as released."""
-    return bool(_known) and signature(names) in _known
+    return bool(_known) and signature(names, in_place.is_late()) in _known
 
 
 def is_own_entry(name: str, value: Any, judge: Callable[[], bool]) -> bool:
     """Return whether an entry of a table is as released: a builder found that, or ``judge`` says so now."""
-    signed = _signed(f"{name} {_words(value, 0)}")
+    entry = {name: value}
+    signed = signature(entry, in_place.is_late())
     if signed not in _known and not judge():
         return False
-    _found.add(signed)
+    _found[signed] = entry
     return True
 
 
-def signature(names: dict[str, Any]) -> bytes:
+def both(names: dict[str, Any]) -> set[bytes]:
+    """Return both signatures of a namespace: for services that have to compare code, and for the others."""
+    return {signature(names, whole) for whole in (False, True)}
+
+
+def signature(names: dict[str, Any], whole: bool) -> bytes:
     """Return a few bytes for what stands in a namespace, by name. They are equal in another process of the
-    same torch if each name leads to the same code there."""
-    return _signed("\n".join(f"{name} {_words(value, 0)}" for name, value in list(names.items())))
+    same torch if each name leads to the same code there.
+
+    ``whole``: what code does and the defaults are a part. Only a process that loaded torch before it attached
+    has to compare them (`in_place`): elsewhere each change of them is seen when it is made.
+    """
+    return _signed("\n".join(f"{name} {_words(value, 0, whole)}" for name, value in list(names.items())))
 
 
 def _signed(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=BYTES).digest()
 
 
-def _words(value: Any, depth: int) -> str:
+def _words(value: Any, depth: int, whole: bool) -> str:
     kind = type(value)
     if kind in _PLAIN:
         return kind.__name__
     if kind is types.FunctionType:
-        return _function(value, depth)
+        return _function(value, depth, whole)
     if kind in _OF_C:
         return str(value.__name__)
     if kind.__module__ == OPERATORS:
@@ -84,41 +95,39 @@ def _words(value: Any, depth: int) -> str:
     if depth == _DEEPEST or hasattr(kind, "__getattr__"):  # such an object answers, and warns, by itself
         return f"{kind.__module__}.{kind.__qualname__}"
     if kind is functools.partial:
-        keywords = [f"{name}={_held(one, depth + 1)}" for name, one in value.keywords.items()]
-        return f"partial {_words(value.func, depth + 1)} {_held(value.args, depth + 1)} {keywords}"
-    inner = [_words(one, depth + 1) for name in _INNER if (one := _attribute(value, name)) is not None]
+        keywords = [f"{name}={_held(one, depth + 1, whole)}" for name, one in value.keywords.items()]
+        return (
+            f"partial {_words(value.func, depth + 1, whole)} {_held(value.args, depth + 1, whole)} {keywords}"
+        )
+    inner = [_words(one, depth + 1, whole) for name in _INNER if (one := _attribute(value, name)) is not None]
     own = _attribute(value, "__name__") or ""
     return f"{kind.__module__}.{kind.__qualname__} {own if isinstance(own, str) else ''} {inner}"
 
 
-def _function(function: types.FunctionType, depth: int) -> str:
-    """Return the name of a function, where its code was written, what the code and the defaults are, and what
-    its closure holds: one factory makes the functions of many operators."""
+def _function(function: types.FunctionType, depth: int, whole: bool) -> str:
+    """Return the name of a function, where its code was written, and what its closure holds: one factory
+    makes the functions of many operators. ``whole``: the code and the defaults too."""
     code = function.__code__
     words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__}"
-    words += f" {code_digest(code)}"
-    if function.__defaults__:
-        words += f" {_held(function.__defaults__, 1)}"
-    if function.__kwdefaults__:
-        words += f" {[f'{name}={_held(one, 1)}' for name, one in function.__kwdefaults__.items()]}"
-    if depth == _DEEPEST:
+    if whole:
+        given = (function.__defaults__, *(function.__kwdefaults__ or {}).items())
+        words += f" {code_digest(code)} {_held(given, 1, whole)}"
+    if function.__closure__ is None or depth == _DEEPEST:
         return words
-    if (inner := function.__dict__.get("__wrapped__")) is not None:
-        words += f" around {_words(inner, depth + 1)}"
-    for cell in function.__closure__ or ():
+    for cell in function.__closure__:
         with contextlib.suppress(ValueError):  # an empty one
-            words += f" {_held(cell.cell_contents, depth + 1)}"
+            words += f" {_held(cell.cell_contents, depth + 1, whole)}"
     return words
 
 
-def _held(value: Any, depth: int) -> str:
+def _held(value: Any, depth: int, whole: bool) -> str:
     """Return the words for what a closure holds: a plain value by its text, a list by its members."""
     kind = type(value)
     if kind in _SCALARS:
         return repr(value)[:_LONGEST]
     if kind in (list, tuple) and depth <= _DEEPEST:
-        return f"[{' '.join(_held(one, depth + 1) for one in value[:_MEMBERS])} of {len(value)}]"
-    return _words(value, depth)
+        return f"[{' '.join(_held(one, depth + 1, whole) for one in value[:_MEMBERS])} of {len(value)}]"
+    return _words(value, depth, whole)
 
 
 def _attribute(value: Any, name: str) -> Any:
