@@ -56,6 +56,15 @@ def register(model: Any, name: str | None, canary: bool | str | None = None) -> 
 
 def publish(name: str | None, target: str) -> CommitAnswer:
     """Do what `cachesvc_client.publish` says."""
+    try:
+        return _publish(name, target)
+    except OSError as error:
+        raise StorageFull(
+            f"publish: {error.filename or 'a file'}: {error.strerror or error}", "call publish again"
+        ) from error
+
+
+def _publish(name: str | None, target: str) -> CommitAnswer:
     from ..ranks.job import this_job
     from .sessions import attached
 
