@@ -158,10 +158,16 @@ def _reasons(
     if off and state in ("inert", "partial"):
         yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
         differing, in_keys = (), ()
-    yield from map(explain_bypass, observed.bypassed)
+    bypasses = tuple(map(explain_bypass, observed.bypassed))
+    # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
+    missed = bool(observed.counters.get("inductor.fxgraph_cache_miss"))
+    if not missed:
+        yield from bypasses
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
+    if missed:
+        yield from bypasses
     known = off or differing or in_keys or observed.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
