@@ -169,10 +169,16 @@ def _reasons(
     yield from aside
     if aside:
         differing, in_keys = (), ()
-    yield from map(explain_bypass, observed.bypassed)
+    bypasses = tuple(map(explain_bypass, observed.bypassed))
+    # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
+    missed = bool(observed.counters.get("inductor.fxgraph_cache_miss"))
+    if not missed:
+        yield from bypasses
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
+    if missed:
+        yield from bypasses
     yield from of_kinds
     known = aside or differing or in_keys or observed.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
