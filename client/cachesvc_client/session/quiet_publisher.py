@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,7 @@ class QuietPublisher:
     def _publish(self, session: Session, request: NameRequest) -> tuple[CommitAnswer, int] | None:
         """Publish what is new under a name; return ``None`` if nothing is, else also how many files."""
         from ..ranks.job import this_job
+        from ..wire.ancestors import in_order, line_of
         from .publish import draft_of, is_of_entry, publish_files, publish_with_ranks, publisher_key, selected
 
         config, name, job = session.config, request.name, this_job()
@@ -208,6 +210,8 @@ class QuietPublisher:
             joined: Sequence[SourceFile] = files
             if head is not None and is_own_head(head[0], key.public, draft.lane):
                 joined = join_head(head[0], head[1], files, Path(folder))
+                if joined is not files:
+                    draft = replace(draft, ancestors=in_order((*draft.ancestors, *line_of(head[0]))))
             return publish_files(config, key, joined, draft, quick=True), len(joined)
 
 
@@ -230,8 +234,6 @@ def join_head(
 
     ``pack``: the head's pack. ``folder``: where the head's files are written. Raises ``Corrupt``.
     """
-    from dataclasses import replace
-
     from ..bundle.pack import PackReader, SourceFile
     from ..kinds import rule_of
     from ..ranks.join_files import join_captures
