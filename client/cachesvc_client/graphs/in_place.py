@@ -2,7 +2,7 @@
 
 What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
 before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
-changed before `watch` is found by `compare`, which compares with the code that Python loads from torch's files.
+changed before `watch` is found by `compare`, with the code that Python loads from torch's files.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
         return
     with contextlib.suppress(Exception):  # an error here would be the program's
         function, name, _ = arguments
-        if type(function) is types.FunctionType and name in _NAMES and id(function) not in _before:
-            if "torch" in function.__code__.co_filename and not _is_of_torch(sys._getframe(1)):
-                _before[id(function)] = (function, _state(function))
+        if type(function) is not types.FunctionType or name not in _NAMES or id(function) in _before:
+            return
+        if "torch" in function.__code__.co_filename and not _is_of_torch(sys._getframe(1)):
+            _before[id(function)] = (function, _state(function))
 
 
 def _is_of_torch(frame: types.FrameType) -> bool:
@@ -68,7 +69,9 @@ def changed() -> str:
         if stock.is_torchs(before[0]):
             for name, old, new in zip(_NAMES, before, _state(function), strict=True):
                 if old is not new:
-                    return f"{function.__module__}.{function.__qualname__} has another {name} than torch gave it"
+                    return (
+                        f"{function.__module__}.{function.__qualname__} has another {name} than torch gave it"
+                    )
     return next((f"{name} has other code or defaults than its file" for name in _found), "")
 
 
@@ -100,19 +103,15 @@ def _are_given(function: types.FunctionType, around: types.CodeType) -> bool:
     """Return whether the code around a function holds its defaults. Of numbers, those with a fraction alone
     are compared: a file gives whole ones by names, too, such as a member of an enumeration."""
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    given = {
-        repr(each)
-        for one in around.co_consts
-        for each in (one if type(one) is tuple else (one,))
-    }
+    given = {repr(each) for one in around.co_consts for each in (one if type(one) is tuple else (one,))}
     return all(repr(one) in given for one in defaults if type(one) in (float, str))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _code_of_file(file: str, module: str) -> dict[tuple[int, str], list[_Written]]:
     """Return the code of all functions of a file by first line and name, each with the code around it."""
     loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)
-    if not hasattr(loader, "get_code") or getattr(loader, "path", "") != file:
+    if loader is None or not hasattr(loader, "get_code") or getattr(loader, "path", "") != file:
         return {}
     try:
         top = loader.get_code(module)

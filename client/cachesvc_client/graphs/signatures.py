@@ -95,7 +95,8 @@ def _function(function: types.FunctionType, depth: int) -> str:
     """Return the name of a function, where its code was written, what the code and the defaults are, and what
     its closure holds: one factory makes the functions of many operators."""
     code = function.__code__
-    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__} {_code(code)}"
+    words = f"{_file(code.co_filename)}:{code.co_firstlineno} {code.co_name} {function.__qualname__}"
+    words += f" {_code(code)}"
     if function.__defaults__:
         words += f" {_held(function.__defaults__, 1)}"
     if function.__kwdefaults__:
@@ -110,10 +111,11 @@ def _function(function: types.FunctionType, depth: int) -> str:
     return words
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _code(code: types.CodeType) -> str:
     """Return a few characters for what code does. Kept for each code object: many functions share one."""
-    return hashlib.blake2b(in_place.code_words(code).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    text = in_place.code_words(code)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _held(value: Any, depth: int) -> str:

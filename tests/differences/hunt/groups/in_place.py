@@ -78,7 +78,7 @@ def change():
 """
 
 
-def of_changes_in_place(rng: random.Random) -> Iterator[Case]:
+def of_changes_in_place(_: random.Random) -> Iterator[Case]:
     """Yield cases for defaults, code, constants and closures of torch's functions."""
     group = "in place"
     for place, (call, defaults) in DEFAULTS.items():
@@ -87,7 +87,9 @@ def of_changes_in_place(rng: random.Random) -> Iterator[Case]:
         yield Case(group, f"{place}.__defaults__", source)
     for place, call in CODES.items():
         program = f"MODEL = nn.LeakyReLU()\ndef program(x):\n    return {call} + SALT\n{_INNER}"
-        program += "import torch._refs.nn.functional, torch._decomp.decompositions, torch._inductor.decomposition\n"
+        program += (
+            "import torch._refs.nn.functional, torch._decomp.decompositions, torch._inductor.decomposition\n"
+        )
         own = "def own(*args, **kwargs):\n    return torch.full((4, 8), 7.0)\n"
         change = f"def change():\n    inner({place}).__code__ = own.__code__\n"
         yield Case(group, f"{place}.__code__", program + own + change)
