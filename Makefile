@@ -54,7 +54,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -137,6 +137,9 @@ test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as f
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docker-registry; a server that is missing skips its tests
 	@$(PYTEST) -m services $(ARGS)
+
+test-hosts: $(STAMP)  ## services on hosts as they are: folders that do not fit, move, fill up or vanish; ARGS as for test
+	@$(PYTEST) tests/e2e/test_hosts.py tests/e2e/test_hosts_folders.py tests/node/test_folder_probe.py $(ARGS)
 
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)

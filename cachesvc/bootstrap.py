@@ -34,6 +34,7 @@ from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
 from cachesvc.outside import Destinations
+from cachesvc.registry.backup import KEYS
 from cachesvc.registry.context import Limits, PersonLogin, Registry
 from cachesvc.registry.mirror import Mirror
 from cachesvc.settings import Settings
@@ -229,7 +230,7 @@ def knows_schema(schema: str) -> bool:
 
 def key_files(settings: Settings) -> dict[str, Path]:
     """Returns the private keys that the data folder holds, by name."""
-    paths = {name: settings.data / f"{name}.key" for name in ("signing", "root", "targets", "online")}
+    paths = {name: settings.data / f"{name}.key" for name in KEYS}
     return {name: path for name, path in paths.items() if path.is_file()}
 
 

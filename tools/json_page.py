@@ -60,6 +60,7 @@ from cachesvc_client.wire.admin import (
     Stats,
     Withheld,
 )
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.protocol import (
     EnvironmentUse,
@@ -95,7 +96,7 @@ def _plan(row: Any, **more: Any) -> dict[str, Any]:
     return {"applied": bool, "summary": str, "rows": [row], **more}
 
 
-_BACKUP = {"created": _Time, "schema": str, "keys": [str]}
+_BACKUP = {"digest": Digest, "created": _Time, "schema": str, "keys": [str]}
 _TRUST_PLAN = _plan(TrustRow)
 ANSWERS: dict[str, Any] = {
     "whoami": {"registry": str, "": WhoAmI},

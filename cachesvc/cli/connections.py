@@ -12,6 +12,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
 
 from cachesvc.door.route import KNOWN
 
@@ -149,6 +150,7 @@ class BoundedProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._address: str | None = None
+        self._encrypted: asyncio.Transport | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
         self._doubt_timer: asyncio.TimerHandle | None = None
@@ -157,6 +159,24 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         with suppress(AttributeError):  # asyncio's own transports have it
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]
+        if self._encrypted is None:
+            self._enter()
+        elif self._address is None:  # it was ended while its handshake did
+            self.end()
+
+    def handshake_begun(self, transport: Any) -> None:
+        """Count a connection, and its time until the first request's headers, before it has spoken TLS."""
+        self._encrypted = transport
+        self.client = get_remote_addr(transport)
+        self._enter()
+
+    def handshake_lost(self) -> None:
+        """End the count of a connection that was lost in its handshake."""
+        if self.transport is None:
+            self._stop_waiting()
+            self._leave()
+
+    def _enter(self) -> None:
         address = self.client[0] if self.client else ""
         self._address = address
         if not self.bounds.add(self, address):
@@ -195,7 +215,7 @@ class BoundedProtocol(H11Protocol):
         """Ends the connection at once; its place is free before the loop tells that it was lost."""
         self._stop_waiting()
         self._leave()
-        self.transport.abort()
+        (self._encrypted or self.transport).abort()
 
     def handle_events(self) -> None:
         earlier = self.cycle

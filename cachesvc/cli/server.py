@@ -63,6 +63,7 @@ def run(
     import uvicorn
 
     from .connections import Connections, affordable, protocol_class
+    from .handshakes import count_handshakes
 
     failed: list[CacheSvcError] = []
 
@@ -87,8 +88,10 @@ def run(
 
     most = affordable(settings.connections)
     per_address = min(most, settings.address_connections or most)
+    count_handshakes()
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
+        loop="asyncio",  # whose handshakes are counted
         http=protocol_class(
             Connections(most, per_address, settings.header_seconds, proxies=settings.proxies)
         ),

@@ -5,7 +5,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from cachesvc_client.wire.compare import Difference, revoked_difference, withdrawn_difference
+from cachesvc_client.wire.compare import (
+    Difference,
+    ancestor_difference,
+    revoked_difference,
+    withdrawn_difference,
+)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.requirement import Requirement
 
@@ -20,7 +25,8 @@ class OfferFacts:
     ``lane``: empty or ``None`` for the trunk. ``quarantined``: since when an operator withholds it.
     ``require``: what the namespace requires of builders. ``signer_removed``: the namespace accepts the
     signer's key no more. ``revoked_why``: the reason for which the key was revoked there, perhaps an empty
-    one; ``None`` if it was not.
+    one; ``None`` if it was not. ``withdrawn_ancestor``: the digest of an ancestor that was withdrawn, a
+    space, and the reason; ``None`` if none was.
     """
 
     revision: Digest
@@ -32,6 +38,7 @@ class OfferFacts:
     require: str | None
     signer_removed: bool
     revoked_why: str | None
+    withdrawn_ancestor: str | None
 
 
 def withheld(row: OfferFacts) -> Difference | None:
@@ -41,6 +48,8 @@ def withheld(row: OfferFacts) -> Difference | None:
         return revoked_difference(row.revision, row.revoked_why)
     if row.quarantined is not None:
         return withdrawn_difference(row.revision, row.quarantine_why or "")
+    if row.withdrawn_ancestor is not None:
+        return ancestor_difference(row.revision, row.withdrawn_ancestor)
     if row.signer_removed:
         return withdrawn_difference(row.revision, "its signer was removed")
     if row.require is None or row.lane:

@@ -20,6 +20,7 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
+from .ancestry import Ancestry, withdrawn_ancestor
 from .signers import revoked_why, signer_removed
 from .sql import insert_unless_there, run_change, run_on_driver, upsert
 from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow
@@ -244,6 +245,9 @@ class Entries:
             source_ref=published.source_ref,
         )
         self.add_graph_keys(published.revision, manifest.graph_keys)
+        if manifest.ancestors:
+            ancestry = Ancestry(self._session)
+            ancestry.add(published.revision, ancestry.of(manifest))
         new_head = {
             "entry_": entry,
             "revision": published.revision,
@@ -495,6 +499,7 @@ OFFER_FACTS: tuple[Any, ...] = (
     .scalar_subquery(),
     signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
     revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
+    withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace)),
 )
 """Selects the fields of `OfferFacts` behind ``lane``, in their order."""
 _PLACE = (

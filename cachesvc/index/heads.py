@@ -13,6 +13,7 @@ from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
+from .ancestry import withdrawn_ancestor
 from .signers import revoked_why, signer_removed
 from .sql import fetch_each_on_driver
 from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow, UsefulnessRow
@@ -177,6 +178,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             require.label("require"),
             signer_removed(revisions.signer, entries.namespace).label("signer_removed"),
             revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
+            withdrawn_ancestor(entries.head, entries.namespace).label("withdrawn_ancestor"),
             *(entries[name] for name in ("entry", "tag", "target", "partition", "workload", "model")),
             entries.published,
             *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires")),

@@ -11,14 +11,16 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
 from cachesvc_client.wire.admin import EntryRecord, RevisionRecord, Usage, Withheld
+from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import STATES
 
+from .ancestry import withdrawn_ancestor, withdrawn_since
 from .entries import between_spaces, compile_seconds, heads_where
 from .signers import revoked_why
 from .sql import run_change
-from .tables import EntryRow, RevisionRow, UsefulnessRow, WithdrawalRow
+from .tables import AncestorRow, EntryRow, RevisionRow, UsefulnessRow, WithdrawalRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +136,18 @@ class Inventory:
             )
         )
         withheld: list[Withheld] = []
-        for query, where in (
-            (by_operators, EntryRow.namespace),
-            (by_reports, EntryRow.namespace),
-            (_deleted(), WithdrawalRow.namespace),
+        for query, where, words in (
+            (by_operators, EntryRow.namespace, str),
+            (by_reports, EntryRow.namespace, str),
+            (_made_with_withdrawn(), EntryRow.namespace, ancestor_withdrawn),
+            (_deleted(), WithdrawalRow.namespace, str),
         ):
             if namespace != ANY:
                 query = query.where(col(where) == namespace)
             for row in self._session.connection().execute(query.limit(limit)):
                 place = (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
                 environment = Digest(row[7]) if row[7] else None
-                withheld.append(Withheld(Digest(row[0]), *place, row[5], row[6] or "", environment))
+                withheld.append(Withheld(Digest(row[0]), *place, row[5], words(row[6] or ""), environment))
         return sorted(withheld, key=lambda row: (-row.since, row.revision))[:limit]
 
     def undescribed(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
@@ -339,6 +342,19 @@ def _deleted() -> Any:
     return sa.select(*map(col, columns), why, sa.null()).where(gone)
 
 
+def _made_with_withdrawn() -> Any:
+    """Selects the revisions of which an ancestor was withdrawn."""
+    ancestor = withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace))
+    reached = sa.select(col(AncestorRow.revision)).distinct().subquery("reached")
+    since = withdrawn_since(col(RevisionRow.revision), col(EntryRow.namespace))
+    found = (
+        sa.select(*_place(), since, ancestor.label("why"), sa.null())
+        .join_from(reached, RevisionRow, col(RevisionRow.revision) == reached.c.revision)
+        .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+    )
+    return found.where(ancestor.is_not(None), col(RevisionRow.quarantined).is_(None))
+
+
 def _place() -> list[Any]:
     columns = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target)
     return [col(RevisionRow.revision), *map(col, columns)]
@@ -438,7 +454,9 @@ def _revisions() -> Any:
     named = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.lane, EntryRow.head)
     columns = [c for c in RevisionRow.__table__.c if c.name != "envelope"]  # type: ignore[attr-defined]
     why = revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)).label("signer_revoked")
-    return sa.select(*columns, *map(col, named), why).join_from(
+    made_with = withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace))
+    more = (why, made_with.label("withdrawn_ancestor"))
+    return sa.select(*columns, *map(col, named), *more).join_from(
         RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry)
     )
 
@@ -471,4 +489,5 @@ def _revision(row: Any) -> RevisionRecord:
         builder=row.builder,
         source_ref=row.source_ref,
         signer_revoked=row.signer_revoked,
+        withdrawn_ancestor=row.withdrawn_ancestor,
     )

@@ -28,6 +28,7 @@ from .tables import (
     TokenRow,
     TrustFileRow,
     UpstreamTokenRow,
+    WithdrawalRow,
 )
 
 ABSENT = "absent/"
@@ -74,6 +75,7 @@ class Mirrors:
         withheld = sa.select(col(RevisionRow.revision), col(RevisionRow.quarantine_why)).where(
             col(RevisionRow.quarantined).is_not(None)
         )
+        reaching = sa.select(col(WithdrawalRow.revision)).where(col(WithdrawalRow.pack).is_not(None))
         signers = sa.select(col(SignerRow.namespace), col(SignerRow.key)).order_by(first, sa.text("2"))
         revoked = sa.select(
             col(RevokedSignerRow.namespace), col(RevokedSignerRow.key), col(RevokedSignerRow.why)
@@ -83,7 +85,14 @@ class Mirrors:
         )
         facts = [
             [[_number(value) for value in row] for row in connection.execute(query)]
-            for query in (sums, withheld.order_by(first), signers, revoked, require.order_by(first))
+            for query in (
+                sums,
+                withheld.order_by(first),
+                reaching.order_by(first),
+                signers,
+                revoked,
+                require.order_by(first),
+            )
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -307,6 +307,19 @@ class WithdrawalRow(SQLModel, table=True):
     __table_args__ = (sa.Index(None, "namespace", "pack"), sa.Index(None, "entry", "sequence"))
 
 
+class AncestorRow(SQLModel, table=True):
+    """A revision whose code can be in ``revision`` (``wire.ancestors``), near or far: as this registry had it
+    at the commit, else as the signed manifest names it. It may exist nowhere."""
+
+    __tablename__ = "ancestors"
+    revision: str = Field(
+        primary_key=True, max_length=DIGEST, foreign_key="revisions.revision", ondelete="CASCADE"
+    )
+    ancestor: str = Field(primary_key=True, max_length=DIGEST, index=True)
+    namespace: str = Field(max_length=128)
+    signer: str = Field(max_length=128, index=True)
+
+
 class WithdrawnFileRow(SQLModel, table=True):
     """The digest of a file of a withdrawn revision."""
 

@@ -14,6 +14,7 @@ from sqlmodel import Session
 from cachesvc import spans
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
+from .ancestry import Ancestry
 from .audit import Audit
 from .claims import Claims
 from .cold_starts import ColdStarts
@@ -63,6 +64,7 @@ class Unit:
         self.webhooks = Webhooks(session)
         self.mirrors = Mirrors(session)
         self.withdrawals = Withdrawals(session)
+        self.ancestry = Ancestry(session)
 
     @property
     def connection(self) -> sa.Connection:

@@ -33,6 +33,8 @@ from .audit import CONSOLE
 from .fsck import PREFIX
 from .inventory import verify_revision
 
+KEYS = ("signing", "root", "targets", "online")
+"""Names of the private keys that a backup may hold."""
 BACKUP_FORMAT = "cachesvc.backup/1"
 _SUMMARY = "backup.json"
 _MAX_SUMMARY_BYTES = 1 << 20
@@ -63,6 +65,11 @@ class BackupPart:
     part: str
     count: int
     bytes: int
+
+
+def digest_of(folder: Path) -> Digest:
+    """Return the digest of a backup, which covers all that it holds: an operator keeps it somewhere else."""
+    return Digest.of((folder / _SUMMARY).read_bytes())
 
 
 def write_backup(index: Index, blobs: BlobStore, folder: Path, keys: Mapping[str, Path]) -> BackupSummary:
@@ -119,11 +126,14 @@ def _write_into(folder: Path, index: Index, blobs: BlobStore, keys: Mapping[str,
     return summary
 
 
-def read_backup(folder: Path, knows_schema: Callable[[str], bool]) -> BackupSummary:
+def read_backup(
+    folder: Path, knows_schema: Callable[[str], bool], digest: Digest | None = None
+) -> BackupSummary:
     """Reads a backup and checks all of it: every file, every pack, and that each revision's envelope is
     signed for its pack.
 
-    ``knows_schema``: whether this code knows a migration. Raises ``NotFound``, ``Corrupt``,
+    ``knows_schema``: whether this code knows a migration. ``digest``: which backup it must be; ``None`` for
+    one that will not be restored. Raises ``NotFound``, ``Corrupt``,
     ``ProtocolMismatch`` for a backup of a newer release.
     """
     try:
@@ -132,6 +142,11 @@ def read_backup(folder: Path, knows_schema: Callable[[str], bool]) -> BackupSumm
         raise NotFound(
             f"{folder}: no whole backup is there: {_SUMMARY}: {error.strerror}", "name what backup wrote"
         ) from None
+    if digest not in (None, Digest.of(data)):
+        raise Corrupt(
+            f"{folder}: not the backup of digest {digest}",
+            "somebody changed it, or it is another one; each backup printed its digest",
+        )
     try:
         value = codec.parse_json(data, limit=_MAX_SUMMARY_BYTES, what=_SUMMARY)
         if not isinstance(value, dict) or value.get("format") != BACKUP_FORMAT:
@@ -145,13 +160,14 @@ def read_backup(folder: Path, knows_schema: Callable[[str], bool]) -> BackupSumm
             f"restore it with cachesvc {summary.release[:40]} or newer",
         )
     expected = {f"index/{table}.jsonl" for table in summary.tables}
-    if not set(summary.tables) <= set(TABLES) or set(summary.digests) != expected | {
-        f"keys/{name}.key" for name in summary.keys
-    }:
+    if (
+        not set(summary.keys) <= set(KEYS)
+        or not set(summary.tables) <= set(TABLES)
+        or set(summary.digests) != expected | {f"keys/{name}.key" for name in summary.keys}
+    ):
         raise Corrupt(f"{folder}: {_SUMMARY} names other files than a backup has")
-    for name, digest in summary.digests.items():
-        if _digest_of(folder / name) != digest:
-            raise Corrupt(f"{folder / name}: not the bytes that were written", "take another backup")
+    for name, written in summary.digests.items():
+        _require_same(folder / name, _digest_of(folder / name), written)
     _check_packs(folder, summary)
     return summary
 
@@ -204,8 +220,8 @@ def restore_backup(
                 continue
             blobs.delete(key)
         blobs.put(key, _checked(folder / key, digest, size))
-    left = tuple(name for name in summary.keys if not _restore_key(folder, name, key_path(name)))
-    rows = {table: _rows(folder, table) if table in summary.tables else () for table in TABLES}
+    left = tuple(name for name in summary.keys if not _restore_key(folder, name, key_path(name), summary))
+    rows = {table: _rows(folder, table, summary) if table in summary.tables else () for table in TABLES}
     with filling(open_index(), rows) as unit:
         unit.audit.add(
             int(time.time()),
@@ -233,11 +249,14 @@ def parts_of(folder: Path, summary: BackupSummary) -> list[BackupPart]:
     return [*tables, BackupPart("packs", summary.packs, summary.bytes), *keys]
 
 
-def _restore_key(folder: Path, name: str, path: Path | None) -> bool:
+def _restore_key(folder: Path, name: str, path: Path | None, summary: BackupSummary) -> bool:
     if path is None:
         return False
+    file = folder / f"keys/{name}.key"
+    data = file.read_bytes()
+    _require_same(file, hashlib.sha256(data).hexdigest(), summary.digests[f"keys/{name}.key"])
     with replacing(path, _PRIVATE) as out:
-        out.write((folder / f"keys/{name}.key").read_bytes())
+        out.write(data)
     return True
 
 
@@ -247,10 +266,21 @@ def _packs(folder: Path) -> Iterator[tuple[str, Digest, int]]:
         yield row["key"], Digest(row["digest"]), int(row["size"])
 
 
-def _rows(folder: Path, table: str) -> Iterator[dict[str, Any]]:
-    with (folder / f"index/{table}.jsonl").open("rb") as file:
+def _rows(folder: Path, table: str, summary: BackupSummary | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table. Raise ``Corrupt`` at the end if they are not those that ``summary`` names:
+    nothing is committed then."""
+    seen, path = hashlib.sha256(), folder / f"index/{table}.jsonl"
+    with path.open("rb") as file:
         for line in file:
+            seen.update(line)
             yield json.loads(line)
+    if summary is not None:
+        _require_same(path, seen.hexdigest(), summary.digests[f"index/{table}.jsonl"])
+
+
+def _require_same(path: Path, digest: str, expected: str) -> None:
+    if digest != expected:
+        raise Corrupt(f"{path}: not the bytes that were written", "take another backup")
 
 
 def _copy_out(blobs: BlobStore, key: str, digest: Digest, size: int, path: Path) -> None:

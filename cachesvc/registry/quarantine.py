@@ -3,19 +3,26 @@
 The bytes are withdrawn in the revision's namespace: under every name, tag and lane, whoever signed. An
 administrator of one namespace decides nothing for another. What is withdrawn stays refused when the revision
 is deleted, until the quarantine is released.
+
+Withheld too is what was made with a withdrawn revision (``wire.ancestors``), in every namespace: who runs the
+code of another namespace has let it decide. It is offered again once none of its ancestors is withdrawn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from cachesvc.domain.access import Action, Token, demand, may
+from cachesvc.domain.access import ANY, Action, Token, demand, may
 from cachesvc.index.unit import Unit
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.wire.admin import RevisionRecord
+from cachesvc_client.wire.admin import MAX_DESCENDANTS, Descendant, RevisionRecord
+from cachesvc_client.wire.ancestors import MAX_ANCESTORS
+from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, NotFound, Untrusted
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.webhooks import RELEASED, WITHHELD
 
 from . import webhooks
@@ -29,16 +36,19 @@ _log = logging.getLogger("cachesvc.quarantine")
 
 def withdraw(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
     """Offers the bytes of a revision to nobody, on every replica within 5 s, and takes them at no commit.
-    Starts keep what they have installed. A second call is a success, and keeps the first reason."""
+    Starts keep what they have installed. A second call is a success, and keeps the first reason. Returns the
+    revision with its descendants in the token's namespaces."""
     with registry.index.write() as unit:
         row = readable_revision(unit, by, revision)
         demand(by, Action.admin, row.namespace)
         unit.withdrawals.lock(row.namespace, alone=True)
-        for same in unit.withdrawals.of_same_pack(row.namespace, row.pack):
-            _withdraw(registry, unit, by, same, why)
+        alike = unit.withdrawals.of_same_pack(row.namespace, row.pack)
+        reached = unit.ancestry.descendants(alike, ANY, MAX_DESCENDANTS)
+        for same in alike:
+            _withdraw(registry, unit, by, same, why, len(reached))
         row = readable_revision(unit, by, revision)
-    forget_answers(registry, row.namespace)
-    return row
+    _forget_answers(registry, row.namespace, reached)
+    return replace(row, descendants=tuple(readable(by, reached)))
 
 
 def release(registry: Registry, by: Token, revision: Digest) -> None:
@@ -53,6 +63,12 @@ def release(registry: Registry, by: Token, revision: Digest) -> None:
             raise NotFound(f"revision {revision} does not exist")
         demand(by, Action.admin, namespace)
         unit.withdrawals.lock(namespace, alone=True)
+        if row is not None and row.withdrawn_ancestor and not row.quarantined:
+            ancestor = row.withdrawn_ancestor.split()[0]
+            raise InvalidRequest(
+                f"revision {revision[:19]}: {ancestor_withdrawn(row.withdrawn_ancestor)}",
+                f"if that one is right: cachesvc admin quarantine release {ancestor}",
+            )
         lifted = unit.usefulness.lift(revision)
         released = unit.withdrawals.release(revision)
         for one in released or [revision]:
@@ -61,12 +77,14 @@ def release(registry: Registry, by: Token, revision: Digest) -> None:
         if not (lifted or released):
             raise NotFound(f"revision {revision} is offered everywhere")
         note(registry, unit, by, "quarantine.release", namespace, revision)
-    forget_answers(registry, namespace)
+        reached = unit.ancestry.descendants(released or [revision], ANY, MAX_DESCENDANTS)
+    _forget_answers(registry, namespace, reached)
 
 
 def demand_offerable(unit: Unit, verified: Accepted) -> None:
-    """Raises ``Untrusted`` for a revision that was withdrawn, or whose bytes were, in the transaction of its
-    commit, which has taken the lock of withdrawals."""
+    """Raises ``Untrusted`` for a revision that was withdrawn, or whose bytes or ancestors were, in the
+    transaction of its commit, which has taken the lock of withdrawals."""
+    _demand_ancestors(unit, verified)
     found = unit.withdrawals.against(verified.manifest, verified.revision)
     if found is None:
         return
@@ -77,12 +95,50 @@ def demand_offerable(unit: Unit, verified: Accepted) -> None:
     )
 
 
-def _withdraw(registry: Registry, unit: Unit, by: Token, revision: Digest, why: str) -> None:
+def _demand_ancestors(unit: Unit, verified: Accepted) -> None:
+    if not verified.manifest.ancestors:
+        return
+    ancestors = unit.ancestry.of(verified.manifest)
+    if len(ancestors) > MAX_ANCESTORS:
+        raise InvalidRequest(
+            f"ancestors: with their own they are more than the {MAX_ANCESTORS} allowed",
+            "publish it from a process that restores nothing: cachesvc warm --force",
+        )
+    found = unit.ancestry.withdrawn_among(ancestors, verified.manifest.statement.namespace)
+    if found is not None:
+        raise Untrusted(
+            f"revision {verified.revision[:19]}: {ancestor_withdrawn(found)}",
+            "start without what was withdrawn, and compile it again",
+        )
+
+
+def readable(by: Token, descendants: Iterable[Descendant]) -> list[Descendant]:
+    """Returns the descendants that a token may read."""
+    return [one for one in descendants if may(by, Action.read, one.namespace, one.lane)]
+
+
+def _forget_answers(registry: Registry, namespace: Namespace, reached: Iterable[Descendant]) -> None:
+    for one in {namespace, *(descendant.namespace for descendant in reached)}:
+        forget_answers(registry, one)
+
+
+def _withdraw(
+    registry: Registry, unit: Unit, by: Token, revision: Digest, why: str, descendants: int
+) -> None:
     row = unit.inventory.revision(revision)
     if row is None or not unit.inventory.quarantine(revision, registry.now, why):
         return
     unit.withdrawals.add(revision, _files(unit, row), registry.now, why)
-    note(registry, unit, by, "quarantine.set", row.namespace, revision, why=why or None)
+    note(
+        registry,
+        unit,
+        by,
+        "quarantine.set",
+        row.namespace,
+        revision,
+        why=why or None,
+        descendants=descendants or None,
+    )
     webhooks.announce_revision(registry, unit, WITHHELD, row, why=why, by=by.token)
 
 

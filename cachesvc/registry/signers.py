@@ -9,6 +9,7 @@ from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import NODE_DAYS
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire.admin import MAX_DESCENDANTS
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord
@@ -18,6 +19,7 @@ from . import trust
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
+from .quarantine import readable
 from .tokens import MAX_LABEL
 
 SHOWN_NODES = 1000
@@ -89,7 +91,7 @@ def revoke_signer(registry: Registry, by: Token, request: RevocationRequest) -> 
     """
     namespace, key = _place(by, request)
     with registry.index.write() as unit:
-        revocation = _revocation(registry, unit, namespace, key)
+        revocation = _revocation(registry, unit, by, namespace, key)
         for one in revocation.signer_of:
             unit.signers.remove(one, key)
         row = RevokedSigner(namespace, key, registry.now, request.why, by.token)
@@ -106,6 +108,7 @@ def revoke_signer(registry: Registry, by: Token, request: RevocationRequest) -> 
                 signer_of=", ".join(revocation.signer_of) or None,
                 revisions=revocation.revisions,
                 nodes=len(revocation.nodes),
+                descendants=len(revocation.descendants) or None,
             )
     _forget_answers_of(registry, namespace)
     return revocation
@@ -118,7 +121,7 @@ def plan_revocation(registry: Registry, by: Token, request: RevocationRequest) -
     """
     namespace, key = _place(by, request)
     with registry.index.read() as unit:
-        return _revocation(registry, unit, namespace, key)
+        return _revocation(registry, unit, by, namespace, key)
 
 
 def list_revoked(registry: Registry, by: Token) -> list[RevokedSigner]:
@@ -142,9 +145,10 @@ def _place(by: Token, request: RevocationRequest) -> tuple[str, str]:
     return namespace, request.key
 
 
-def _revocation(registry: Registry, unit: Unit, namespace: str, key: str) -> Revocation:
+def _revocation(registry: Registry, unit: Unit, by: Token, namespace: str, key: str) -> Revocation:
     names = unit.revoked.names(key, namespace)
     since = registry.now - NODE_DAYS * DAY
+    reached = unit.ancestry.descendants_of_signer(key, namespace, MAX_DESCENDANTS)
     nodes = unit.nodes.of_signer(key, namespace, since, SHOWN_NODES + 1)
     return Revocation(
         key=key,
@@ -154,6 +158,7 @@ def _revocation(registry: Registry, unit: Unit, namespace: str, key: str) -> Rev
         names=tuple(names),
         nodes=tuple(nodes[:SHOWN_NODES]),
         more_nodes=len(nodes) > SHOWN_NODES,
+        descendants=tuple(readable(by, reached)),
     )
 
 

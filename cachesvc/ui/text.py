@@ -9,6 +9,7 @@ from typing import Any
 from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.commands.coverage import environment_label
 from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.wire.compare import ancestor_withdrawn
 
 _STEPS = ((86_400, "d"), (3600, "h"), (60, "min"))
 """Units of durations in seconds, the largest first."""
@@ -75,6 +76,7 @@ FILTERS = {
     "iso": iso_text,
     "digest": digest_text,
     "key": key_text,
+    "ancestor": ancestor_withdrawn,
     "environment": environment_text,
     "label": environment_label,
     "value": value_text,

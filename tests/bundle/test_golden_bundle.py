@@ -12,6 +12,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, chec
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.proof import Proof
@@ -48,6 +49,15 @@ def test_a_proof_is_read_and_older_manifests_have_none(verified):
     assert proven.encode() == payload
     without = {name: value for name, value in json.loads(payload).items() if name != "proof"}
     assert codec.canonical(without) == verified.manifest.encode(), "an older client reads the same"
+
+
+def test_ancestors_are_read_and_a_manifest_without_them_has_none(verified):
+    assert verified.manifest.ancestors is None
+    payload = (GOLDEN / "manifest-ancestors-1.json").read_bytes()
+    ancestor = Ancestor(Digest.of(b"ancestor"), Namespace("team"), KEY.public)
+    made_with = replace(verified.manifest, ancestors=(ancestor,))
+    assert codec.build(Manifest, codec.parse_json(payload, limit=1 << 20, what="manifest")) == made_with
+    assert made_with.encode() == payload
 
 
 def test_pack_is_read(verified):

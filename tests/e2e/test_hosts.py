@@ -103,3 +103,17 @@ def test_where_no_folder_passes_torch_stays_in_its_own(tmp_path: Path, small: Bu
     [line] = [line for line in result.err.splitlines() if "not restored, " in line]
     assert f"{home}/.cache/cachesvc: path: " in line and f"{own_store(tmp_path)}: " in line
     assert any("no folder can be used" in reason for reason in result.answer["reasons"])
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nexit 1\n", '#!/bin/sh\nexec /absent/g++ "$@"\n'])
+def test_a_compiler_that_cannot_run_keeps_nothing_from_being_restored(
+    tmp_path: Path, small: Built, text: str
+) -> None:
+    compiler = tmp_path / "trap" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(text)
+    compiler.chmod(0o755)
+    variables = {"CACHESVC_TRUSTED_KEYS": small.trusted}
+    result = serve(tmp_path, f"bundle={small.bundle}", compilers=False, **variables)
+    assert result.answer["state"] == "hit", (result.answer, result.err[-2000:])
+    assert result.answer["observed"]["compilations"] == 0

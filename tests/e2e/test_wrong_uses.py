@@ -20,6 +20,8 @@ from .harness import ProgramResult, run
 
 pytestmark = pytest.mark.compiles
 
+FLAG = "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD"
+
 
 def _use(how: str, place: Path, small: Built, compilers: bool = False, **more: Any) -> ProgramResult:
     variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
@@ -62,6 +64,20 @@ def test_a_graph_that_pytorch_does_not_cache_is_reported_in_pytorchs_words(
     assert answer["state"] in ("inert", "partial") and answer["compilations"] > 0, answer
     [reason] = [why for why in answer["reasons"] if "does not cache a graph of this model: Cannot" in why]
     assert reason.endswith("compile without freezing")
+
+
+def test_a_custom_function_without_pytorchs_flag_names_it_after_what_was_compiled_for(
+    tmp_path: Path, small: Built
+) -> None:
+    """Without the flag PyTorch traces the function at each start, and finds its graphs all the same: what
+    was compiled was compiled for another reason."""
+    answer = _use("autograd function", tmp_path, small, compilers=True, prepared=True).answer
+    assert answer["state"] in ("inert", "partial") and answer["compilations"] > 0, answer
+    named = [f"{FLAG}=1" in why for why in answer["reasons"]]
+    assert named.count(True) == 1 and named.index(True) > 0, answer["reasons"]
+    options = {"compilers": True, "prepared": True, FLAG: "1"}
+    flagged = _use("autograd function", tmp_path / "flag", small, **options)
+    assert not any("does not cache a graph" in why for why in flagged.answer["reasons"])
 
 
 def _unwritable(folder: Path) -> tuple[str, ...]:

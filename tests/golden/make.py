@@ -7,6 +7,9 @@ from pathlib import Path
 import zstandard
 
 from cachesvc_client.bundle.file import write_bundle
+from cachesvc_client.wire.ancestors import Ancestor
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.proof import Proof
 
 HERE = Path(__file__).parent
@@ -26,6 +29,8 @@ def main() -> None:
         "2.16.0.dev20261101+cpu", ("torch._inductor.compile_fx.compile_fx", "torch.library.Library.impl")
     )
     (HERE / "manifest-proof-1.json").write_bytes(replace(manifest, proof=proof).encode())
+    ancestor = Ancestor(Digest.of(b"ancestor"), Namespace("team"), KEY.public)
+    (HERE / "manifest-ancestors-1.json").write_bytes(replace(manifest, ancestors=(ancestor,)).encode())
     (HERE / "envelope-1.json").write_bytes(KEY.sign(manifest))
     write_bundle(HERE / "bundle-1.cachesvc", KEY.sign(manifest), target)
     (HERE / "pack-1.libzstd").write_text(".".join(map(str, zstandard.ZSTD_VERSION)))

@@ -91,7 +91,7 @@ def test_a_spawned_worker_is_reached(tmp_path):
 
 
 def test_a_compiler_in_a_child_is_a_compiler_process(tmp_path):
-    child = "import subprocess; subprocess.run(['g++', '--version'])"
+    child = "import subprocess; subprocess.run(['g++', '-dumpversion'])"
     (tmp_path / "g++").write_text("#!/bin/sh\n")
     (tmp_path / "g++").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
@@ -151,7 +151,7 @@ def test_inductors_compile_workers_are_reached(tmp_path):
         "from torch._inductor.compile_worker.subproc_pool import SubprocPool\n"
         "pool = SubprocPool(1)\n"
         "before = len(observer.snapshot().processes)\n"
-        "pool.submit(subprocess.run, ['g++', '--version'], stdout=subprocess.DEVNULL).result(100)\n"
+        "pool.submit(subprocess.run, ['g++', '-dumpversion'], stdout=subprocess.DEVNULL).result(100)\n"
         "pool.shutdown()\n"
         "answer = [os.path.basename(name) for name in observer.snapshot().processes][before:]"
     )

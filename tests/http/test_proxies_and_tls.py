@@ -10,6 +10,7 @@ from hostile_servers import INFO, answer, serve
 
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import (
+    CacheSvcError,
     InvalidRequest,
     Unavailable,
     Untrusted,
@@ -52,11 +53,62 @@ def test_https_through_a_proxy_that_refuses_is_an_error(monkeypatch):
     assert "authorization" not in proxy.requests[0].headers
 
 
-@pytest.mark.parametrize("value", ["socks5://127.0.0.1:1", "http://:0", "http://host:99999"])
-def test_malformed_proxies_are_refused(monkeypatch, value):
-    monkeypatch.setenv("https_proxy", value)
-    with pytest.raises(InvalidRequest, match="https_proxy"):
-        Remote("https://registry.example").info()
+def failure(scheme: str = "https") -> CacheSvcError:
+    """Ask a registry that is behind the proxy of the environment, and return why it failed."""
+    with pytest.raises(CacheSvcError) as caught:
+        Remote(f"{scheme}://registry.example", timeout=5, retries=0).info()
+    return caught.value
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "All_Proxy"])
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("socks5h://user:s3cret?@127.0.0.1:1", "a SOCKS proxy"),
+        ("SOCKS4://127.0.0.1:1", "a SOCKS proxy"),
+        ("https://user:s3cret@127.0.0.1:1", "a proxy of https://"),
+        ("quic://127.0.0.1:1", "a proxy of quic://"),
+        ("http://:0", "no address of a proxy"),
+        ("http://host:99999", "no address of a proxy"),
+    ],
+)
+def test_a_proxy_that_is_not_spoken_to_is_named_with_its_variable(monkeypatch, variable, value, what):
+    monkeypatch.setenv(variable, value)
+    error = failure()
+    assert isinstance(error, InvalidRequest) and str(error).startswith(f"{variable}: {what}")
+    assert "set https_proxy to http://" in error.hint and "no_proxy" in error.hint
+    assert "s3cret" not in str(error) + error.hint
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("general", [True, False])
+def test_a_failure_of_the_proxy_is_not_blamed_on_the_registry(monkeypatch, scheme, general):
+    variable = "ALL_PROXY" if general else f"{scheme.upper()}_PROXY"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        closed = unused.getsockname()[1]
+    for host, said in ((f"127.0.0.1:{closed}", "refused"), ("proxy.invalid:3128", "the name is not known")):
+        monkeypatch.setenv(variable, host)
+        error = failure(scheme)
+        assert str(error).startswith(f"the proxy {host} of {variable}: ") and said in str(error)
+        assert error.hint.endswith(f"check {variable}") and "CACHESVC_URL" not in error.hint
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_password_says_where_it_belongs(monkeypatch, scheme):
+    with serve(lambda sock, _: answer(sock, status=407)) as proxy:
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://127.0.0.1:{proxy.port}")
+        with pytest.raises(Unavailable, match="status 407") as caught:
+            Remote(f"{scheme}://registry.example", retries=0).info()
+    assert "user:password@" in caught.value.hint
+
+
+def test_what_is_no_proxy_is_not_taken_for_the_registry(monkeypatch):
+    """A port of SOCKS or TLS closes, or answers what is not HTTP, where it is asked for a tunnel."""
+    for says in (b"", b"\x15\x03\x03\x00\x02\x02\x50" * 9):
+        with serve(lambda sock, _, says=says: sock.sendall(says)) as proxy:
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+            assert str(failure()).startswith(f"the proxy 127.0.0.1:{proxy.port} of https_proxy: ")
 
 
 @pytest.fixture(scope="module")

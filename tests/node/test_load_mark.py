@@ -20,7 +20,7 @@ from cachesvc_client.wire.digest import Digest
 ENTRY, REVISION, OTHER = (Digest.of(text) for text in (b"entry", b"revision", b"other"))
 
 PROGRAM = """
-import ctypes, faulthandler, os, signal, sys, threading, time
+import ctypes, faulthandler, fcntl, os, signal, sys, threading, time
 from pathlib import Path
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
@@ -74,6 +74,11 @@ def handled():
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 
+def unlock():
+    fcntl.flock(store._load_mark._place[0], fcntl.LOCK_UN)
+    print("loading", flush=True)
+    time.sleep(600)
+
 def load():
     act = {
         "segv": crash, "abort": os.abort, "exit": lambda: os._exit(1),
@@ -82,6 +87,7 @@ def load():
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "exception": fail, "system exit": sys.exit, "fork": fork, "fork and exit": fork, "outlived": outlive,
         "bus": lambda: os.kill(os.getpid(), signal.SIGBUS), "own words": os.abort, "memory": take_all_memory,
+        "unlocked": unlock,
         "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
     }[sys.argv[4]]
     with store.loading(suspects):
@@ -254,6 +260,20 @@ def test_what_a_process_loads_now_is_no_suspect(tmp_path: Path) -> None:
     assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
     process.kill()
     process.wait()
+
+
+def test_a_living_process_whose_lock_is_gone_is_no_suspect(tmp_path: Path) -> None:
+    """As where locks do nothing, or a program has closed all files."""
+    for _ in range(3):
+        process = _start(tmp_path, "unlocked", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None and process.stdout.readline() == "loading\n"
+        try:
+            store = NodeStore(tmp_path)
+            assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+            assert list((tmp_path / "v1/distrusted").iterdir()) == []
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_of_processes_that_look_at_once_each_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

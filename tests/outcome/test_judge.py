@@ -7,7 +7,7 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
-from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses
+from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, with_reason
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
@@ -145,3 +145,9 @@ def test_an_unneeded_revision_is_not_inert():
     assert states("inert", [0, 0, 0], models=[mine]) == [("inert", None)] * 2 + [("unused", None)]
     assert states("inert", [0, 0, 0], models=[other]) == [("inert", None)] * 3
     assert states("unused", [0, 0, 0]) == [("unused", None)] * 3
+
+
+def test_what_was_compiled_beside_installed_files_has_a_reason() -> None:
+    for state in ("inert", "partial"):
+        assert with_reason(state, ()) and with_reason(state, iter(["why"])) == ("why",)
+    assert with_reason("hit", ()) == with_reason("unused", ()) == ()

@@ -21,7 +21,7 @@ from cachesvc.bootstrap import (
     open_running,
     require_registry,
 )
-from cachesvc.registry.backup import read_backup, restore_backup, write_backup
+from cachesvc.registry.backup import digest_of, read_backup, restore_backup, write_backup
 from cachesvc.settings import Settings, read_settings
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
@@ -39,6 +39,10 @@ def local(command: Admin, monkeypatch: pytest.MonkeyPatch) -> Callable[..., obje
             return command("admin", "--local", "--data", server.data, *words)
 
     return run
+
+
+def restoring(backup: Path) -> list[object]:
+    return ["restore", backup, "--digest", digest_of(backup), "--apply"]
 
 
 def publish_two(server: Server) -> list[Publication]:
@@ -86,8 +90,9 @@ def test_a_registry_is_backed_up_while_it_serves_and_restored(
     new = Server(tmp_path / "new", prepared=own_server.prepared)
     plan = local(new, "restore", backup)
     assert plan.status == 0 and "would restore 2 revisions" in plan.out and not new.data.exists()
-    assert local(new, "restore", backup, "--apply").status == 0
-    assert local(new, "restore", backup, "--apply").status == 2, "it is not empty any more"
+    words = ("restore", backup, "--digest", result.json["digest"], "--apply")
+    assert local(new, *words).status == 0
+    assert local(new, *words).status == 2, "it is not empty any more"
     old_root = old.data / "root.key"
     assert (new.data / "root.key").read_bytes() == old_root.read_bytes()
     assert_restored(new, old, rows, secret)
@@ -119,13 +124,13 @@ def test_a_backup_moves_a_registry_between_backends(
     assert local(old, "backup", tmp_path / "first").status == 0
     old.stop()
     there = Server(tmp_path / "there", env=production(request), prepared=old.prepared)
-    result = local(there, "restore", tmp_path / "first", "--apply")
+    result = local(there, *restoring(tmp_path / "first"))
     assert result.status == 0 and "not restored, since the settings hold such keys" in result.err, result.err
     assert local(there, "restore", tmp_path / "first").status == 2
     assert_restored(there, old, rows, secret)
     assert local(there, "backup", tmp_path / "second").status == 0
     back = Server(tmp_path / "back", prepared=old.prepared)
-    result = local(back, "restore", tmp_path / "second", "--apply")
+    result = local(back, *restoring(tmp_path / "second"))
     assert result.status == 0, result.err
     back.token = old.token
     with back.running():

@@ -11,10 +11,12 @@ import typer
 from cachesvc_client.commands.documents import utc_text
 from cachesvc_client.commands.listing import Columns
 from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.text import count_text
 
 from . import admin
+from .arguments import parse_option
 from .output import Apply, AsJson, show_line, show_plan
 
 _PARTS: Columns = {
@@ -37,11 +39,12 @@ def backup(
     and the private keys of the data folder. Needs --local.
 
     Keep it as you keep the registry: it has private keys, and a hash of each token's secret, so that tokens
-    go on working. Sessions of the web page and uploads under way are not in it.
+    go on working. Sessions of the web page and uploads under way are not in it. Keep the digest that is
+    printed somewhere else: restore asks for it, and so takes no backup that somebody wrote in or exchanged.
     """
     _require_local(context, "backup")
     from cachesvc.bootstrap import key_files, open_running, require_registry
-    from cachesvc.registry.backup import parts_of, write_backup
+    from cachesvc.registry.backup import digest_of, parts_of, write_backup
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
@@ -55,14 +58,23 @@ def backup(
         f"{count_text(summary.tables['revisions'], 'revision')} and {held} in {folder}, "
         f"{bytes_text(sum(part.bytes for part in parts))}"
     )
-    more = {"created": utc_text(summary.created), "schema": summary.schema, "keys": summary.keys}
+    digest = digest_of(folder)
+    more = {
+        "digest": digest,
+        "created": utc_text(summary.created),
+        "schema": summary.schema,
+        "keys": summary.keys,
+    }
     show_plan(parts, _PARTS, applied=True, as_json=as_json, summary=text, more=more)
+    if not as_json:
+        show_line(f"digest: {digest}")
 
 
 @admin.command("restore")
 def restore(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="What backup wrote.")],
+    digest: Annotated[str, typer.Option(help="What backup printed. --apply needs it.")] = "",
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,11 +85,22 @@ def restore(
     """
     _require_local(context, "restore")
     from cachesvc.bootstrap import has_store, key_path, knows_schema, open_empty, require_empty
-    from cachesvc.registry.backup import check_store_empty, parts_of, read_backup, restore_backup
+    from cachesvc.registry.backup import (
+        check_store_empty,
+        digest_of,
+        parts_of,
+        read_backup,
+        restore_backup,
+    )
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
-    summary = read_backup(folder, knows_schema)
+    if apply and not digest:
+        raise InvalidRequest(
+            "restore --apply needs --digest: which backup it is", "the digest that backup printed"
+        )
+    named = parse_option(lambda: Digest(digest)) if digest else None
+    summary = read_backup(folder, knows_schema, named)
     left: tuple[str, ...] = ()
     require_empty(settings)
     if apply or has_store(settings):
@@ -87,7 +110,8 @@ def restore(
                 places = partial(key_path, settings)
                 left = restore_backup(folder, summary, open_index, blobs, places)
     text = f"restore {count_text(summary.tables.get('revisions', 0), 'revision')} of {folder}"
-    more = {"created": utc_text(summary.created), "schema": summary.schema, "keys": summary.keys}
+    more: dict[str, object] = {"digest": digest_of(folder), "created": utc_text(summary.created)}
+    more |= {"schema": summary.schema, "keys": summary.keys}
     show_plan(parts_of(folder, summary), _PARTS, applied=apply, as_json=as_json, summary=text, more=more)
     if left and not as_json:
         show_line(f"not restored, since the settings hold such keys here: {', '.join(left)}", err=True)

@@ -27,7 +27,8 @@ from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
-from cachesvc_client.wire.compare import signer_revoked
+from cachesvc_client.wire.ancestors import in_order, line_of
+from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Tag
@@ -227,6 +228,8 @@ def _refuse_withdrawn(remote: Remote, revision: Digest) -> None:
             f"is in quarantine: {row.why}",
             f"if it is right: cachesvc admin quarantine release {revision}",
         )
+    elif row.withdrawn_ancestor is not None:
+        why, hint = ancestor_withdrawn(row.withdrawn_ancestor), "compile it again: cachesvc warm --force"
     else:
         return
     raise Untrusted(f"revision {digest_text(revision)}: {why}", hint)
@@ -237,7 +240,9 @@ def _under_tag(verified: Accepted, tag: Tag, operator: _Operator) -> Manifest:
     the expiry that the operator wants."""
     manifest, before = verified.manifest, verified.manifest.statement
     provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
-    tagged = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
+    ancestors = in_order(line_of(verified))
+    statement = replace(before, tag=tag)
+    tagged = replace(manifest, statement=statement, provenance=provenance, ancestors=ancestors)
     sequence = next_sequence(max(before.sequence, operator.store.highest_sequence(tagged.entry) or 0))
     expires = before.expires if operator.lifetime is None else int(time.time() + operator.lifetime)
     return replace(tagged, statement=replace(tagged.statement, sequence=sequence, expires=expires))

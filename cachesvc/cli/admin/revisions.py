@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -14,17 +15,20 @@ from cachesvc_client.commands.provenance import proof_facts, provenance_facts
 from cachesvc_client.commands.registry_calls import Connection, complete_digest
 from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire.admin import (
+    MAX_DESCENDANTS,
+    Descendant,
     ProvenanceRecord,
     Reason,
     RevisionDifference,
     RevisionRecord,
     Withheld,
 )
-from cachesvc_client.wire.compare import signer_revoked
+from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
 from cachesvc_client.wire.provenance import read_statement
+from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin
@@ -55,6 +59,11 @@ _WITHHELD: Columns = {
     "since": lambda row: moment(row.since),
     "from": lambda row: f"environment {digest_text(row.environment)}" if row.environment else "everybody",
     "why": lambda row: row.why,
+}
+_DESCENDANTS: Columns = {
+    "revision": lambda row: digest_text(row.revision),
+    "name": name_text,
+    "target": lambda row: row.target,
 }
 
 
@@ -109,7 +118,7 @@ def show_revision(context: typer.Context, revision: RevisionId, as_json: AsJson 
         ("is the head", "yes" if row.head else "no"),
         ("published", f"{time_text(row.published)} by {row.published_by}"),
         ("signer", row.signer),
-        ("withheld", _signer_text(row)),
+        ("withheld", _withheld_text(row)),
         ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {row.files} files"),
         ("expires", time_text(row.expires)),
         ("last used", time_text(row.last_used)),
@@ -212,7 +221,7 @@ def set_quarantine(
     as_json: AsJson = False,
 ) -> None:
     """Offer the bytes of a revision to nobody, on every replica within 5 s, and take them at no commit, also
-    when the revision is deleted; services compile for themselves."""
+    when the revision is deleted; services compile for themselves. What was made with it is withheld too."""
     _mark(context, revision, "quarantine", why, as_json)
 
 
@@ -257,8 +266,10 @@ def _build_facts(row: RevisionRecord, record: ProvenanceRecord) -> list[tuple[st
     return [fact for fact in facts if fact[0] not in ("target", "lane")]
 
 
-def _signer_text(row: RevisionRecord) -> str:
-    return "" if row.signer_revoked is None else f"its {signer_revoked(row.signer_revoked)}"
+def _withheld_text(row: RevisionRecord) -> str:
+    if row.signer_revoked is not None:
+        return f"its {signer_revoked(row.signer_revoked)}"
+    return ancestor_withdrawn(row.withdrawn_ancestor) if row.withdrawn_ancestor else ""
 
 
 def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:
@@ -269,3 +280,13 @@ def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: b
             "PUT", f"/v1/revisions/{key}/{mark}", parse_option(lambda: Reason(why)), RevisionRecord
         )
     show_record(row, REVISION_COLUMNS, as_json)
+    if row.descendants and not as_json:
+        show_descendants(row.descendants)
+
+
+def show_descendants(rows: Sequence[Descendant], applied: bool = True) -> None:
+    """Print what a withdrawal reaches through ancestors."""
+    least = "at least " if len(rows) == MAX_DESCENDANTS else ""
+    state = "withheld too" if applied else "would be withheld too"
+    show_line(f"{state}: {least}{count_text(len(rows), 'revision')} made with it")
+    show_table(rows, _DESCENDANTS, False)

@@ -34,6 +34,7 @@ from .output import (
     show_record,
     show_table,
 )
+from .revisions import show_descendants
 from .trust_state import say_if_offline
 
 signers = typer.Typer(cls=Group, no_args_is_help=True, help="Whose signatures count.")
@@ -155,6 +156,8 @@ def revoke_signer(
     show_table(revocation.nodes, _NODES, False, "no node reported any of it in the last 30 days")
     if revocation.more_nodes:
         show_line(f"and more nodes than these {len(revocation.nodes)}")
+    if revocation.descendants:
+        show_descendants(revocation.descendants, apply)
     show_plan([], {}, applied=apply, as_json=False, summary=summary)
 
 
@@ -162,9 +165,10 @@ def revocation_summary(revocation: Revocation, applied: bool = False) -> str:
     """Returns what a revocation withholds, in one line."""
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
     used = sum(node.used for node in revocation.nodes)
+    made = f"; {count_text(len(revocation.descendants), 'revision')} made with these"
     return (
         f"refuse {key_text(revocation.key)} in {where}, and {'withheld' if applied else 'withhold'} "
         f"{count_text(revocation.revisions, 'revision')} under {count_text(len(revocation.names), 'name')}; "
         f"{count_text(len(revocation.nodes), 'node')} reported some, "
-        f"{used} used it"
+        f"{used} used it{made * bool(revocation.descendants)}"
     )

@@ -96,6 +96,7 @@ class _Offer:
             require=self.require,
             signer_removed=row.signer not in self.signers,
             revoked_why=row.signer_revoked,
+            withdrawn_ancestor=row.withdrawn_ancestor,
         )
         difference = withheld(facts)
         if difference is not None:

@@ -67,6 +67,9 @@ class Policy(Protocol):
     def check(self, statement: Statement, signers: Collection[PublicKey]) -> PublicKey:
         """Return one of the signers that count for the statement. Raise ``Untrusted`` if they are too few."""
 
+    def check_ancestors(self, manifest: Manifest) -> None:
+        """Raise ``Untrusted`` if a key that was revoked has signed an ancestor."""
+
 
 def check_envelope(
     envelope: bytes,
@@ -106,6 +109,7 @@ def check_envelope(
     manifest = _parse_manifest(payload)
     if policy is not None:
         signer = policy.check(manifest.statement, by_policy)
+        policy.check_ancestors(manifest)
     if by_user:
         signer = _bound_signer(manifest.statement, by_user)
     _check_statement(manifest.statement, signer, expected, now)

@@ -54,5 +54,6 @@ SIGNER_COLUMNS: Columns = {
 
 
 def _marks(row: Any) -> str:
-    marks = ["pinned" if row.pinned else "", "quarantined" if row.quarantined else ""]
+    withheld = "quarantined" if row.quarantined else "withheld" if row.withdrawn_ancestor else ""
+    marks = ["pinned" if row.pinned else "", withheld]
     return " ".join(filter(None, marks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import site
 import subprocess
 import tempfile
@@ -167,14 +168,13 @@ def _gpu(here: Fingerprint) -> Check:
 
 def _compiler(here: Fingerprint) -> Check:
     isa = f"vectors: {here.get('cpu_isa', 'unknown')}"
-    if "cxx" in here:
-        command = os.environ.get("CXX", "g++")
-        if failure := _compiler_failure(command):
-            return Check(
-                "fail", "compiler", f"{command} compiles nothing: {failure}", "set CXX to one that works"
-            )
-        return Check("ok", "compiler", f"{here['cxx']}; {isa}")
-    return Check("ok", "compiler", f"none: what an entry lacks will run eager or fail; {isa}")
+    command = os.environ.get("CXX", "g++")
+    if shutil.which(command) is None:
+        return Check("ok", "compiler", f"none: what an entry lacks will run eager or fail; {isa}")
+    if failure := _compiler_failure(command):
+        fix = "set CXX to one that works; what is restored needs none"
+        return Check("fail", "compiler", f"{command} compiles nothing: {failure}", fix)
+    return Check("ok", "compiler", f"{here.get('cxx', command)}; {isa}")
 
 
 def _compiler_failure(command: str) -> str:

@@ -1,7 +1,8 @@
-"""Identifies the C++ compiler that Inductor would run, from the compiler's file and without running it.
+"""Identifies the C++ compiler that Inductor would run, from the compiler's file.
 
 ``detect`` runs in services at their start, where a child process costs tens of milliseconds and may be
-forbidden; the version stands in the compiler's own bytes.
+forbidden; the version stands in the compiler's own bytes. A program that its bytes do not show to be a
+compiler is run once: one that cannot run is none, and kernels that are restored need none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import mmap
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 _GCC_MARK = b"gcc version %s %s"
@@ -31,22 +33,69 @@ _HEAD = 1 << 20
 """Number of bytes of a compiler that its hash covers."""
 _MAX_SCRIPTS = 4
 """Largest number of wrapper scripts that call each other."""
+_SECONDS = 5.0
+"""Seconds after which a program that has not failed is taken for one that runs."""
+_VERSION = ("--version",)
+_EMPTY_SOURCE = ("-x", "c++", "-fsyntax-only", os.devnull)
 
 
 def identity(environ: Mapping[str, str]) -> str | None:
     """Returns ``g++ 12.2.0`` or ``clang++ 16.0.6``; for other compilers the file's name and a hash that
-    changes with each build of it. ``None`` if there is no compiler. Starts no process and never raises.
+    changes with each build of it. ``None`` if there is no compiler, or none that can run. Never raises.
 
     Looks where Inductor looks: the variable CXX, else ``g++``, on the PATH (``torch/_inductor/config.py``,
-    ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``).
+    ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``). A process is started only for a
+    program that is neither a gcc with its parts nor a clang of this machine.
     """
-    path = program(environ.get("CXX", "g++"), environ)
+    command = environ.get("CXX", "g++")
+    path = program(command, environ)
     if path is None:
         return None
     try:
-        return _gcc(path) or _clang(path) or _by_content(path)
+        known = (_gcc(path) or _clang(path)) if _is_native(path) else None
+        if known and (known.startswith("clang++") or _has_front_end(path, known)):
+            return known
+        stat = path.stat()
+        file = (str(path), stat.st_mtime_ns, stat.st_size)
+        runs = _runs(command, _EMPTY_SOURCE if known else _VERSION, environ.get("PATH", os.defpath), file)
+        return (known or _by_content(path)) if runs else None
     except (OSError, ValueError):  # unreadable, or empty: mmap refuses that
         return None
+
+
+def _is_native(path: Path) -> bool:
+    """Return whether a program is machine code of this machine, by the head of its file."""
+    with open(path, "rb") as file, open("/proc/self/exe", "rb") as own:
+        head, mine = file.read(20), own.read(20)
+    return head[:4] == b"\x7fELF" and head[4:6] + head[18:20] == mine[4:6] + mine[18:20]
+
+
+def _has_front_end(path: Path, known: str) -> bool:
+    """Return whether gcc's driver has the program beside it that compiles C++: images leave it out."""
+    version = known.removeprefix("g++ ").split()[0]
+    folders = (version, version.partition(".")[0])
+    return any(file.parent.name in folders for file in path.parent.parent.glob("lib*/gcc/*/[0-9]*/cc1plus"))
+
+
+@lru_cache(maxsize=8)
+def _runs(command: str, arguments: Sequence[str], search: str, _file: tuple[str, int, int]) -> bool:
+    """Return whether a program ends without an error. ``_file``: what it is now, so a new one is asked."""
+    import subprocess  # for those whose compiler is unknown
+
+    program = shutil.which(command, path=search)
+    try:
+        return program is not None and not subprocess.call(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PATH": search},
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    except OSError:
+        return False
 
 
 def program(command: str, environ: Mapping[str, str]) -> Path | None:

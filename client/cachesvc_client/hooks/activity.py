@@ -114,11 +114,13 @@ class ActivityWatch:
             _log.debug("at exit", exc_info=True)
 
     def _run(self) -> None:
-        try:
-            self._watch()
-        except Exception:  # noqa: BLE001 - watching is never the reason that anything fails
-            _log.debug("the watch has ended", exc_info=True)
-            self._flushed.set()
+        while True:
+            try:
+                self._watch()
+            except Exception:  # noqa: BLE001 - watching is never the reason that anything fails
+                _log.debug("the watch begins again", exc_info=True)
+                self._flushed.set()
+                time.sleep(QUIET_SECONDS)
 
     def _watch(self) -> None:
         last: object = None  # the last value of `look`

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+_CUSTOM_FUNCTION = (
+    "it is a custom autograd.Function, which PyTorch traces at each start unless "
+    "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD=1 is set, in build and service alike"
+)
 _MEANINGS = {
+    "autograd_function_apply": _CUSTOM_FUNCTION,
+    "FunctionCtx": _CUSTOM_FUNCTION,
     "graphsafe_run_with_rng_state": "gradient checkpointing on a GPU with its random state kept, which "
     "torch 2.13 caches (pytorch#185562)",
     "freezing": "graphs with frozen weights hold them: compile without freezing",

@@ -79,11 +79,11 @@ def python_path(present: str) -> str:
 def program_name(program: str, command: Any) -> str:
     """Return the name that is listed for a started program.
 
-    Triton asks ptxas, which is a part of Triton's package, for the version that is in every kernel's key
-    (``triton/backends/nvidia/compiler.py``). That compiles nothing, so the name says it.
+    A compiler that is asked for its version compiles nothing, so the name says it. Triton asks ptxas, whose
+    version is in every kernel's key (``triton/backends/nvidia/compiler.py``), and cachesvc an unknown g++.
     """
     words = [_text(word) for word in command] if isinstance(command, (list, tuple)) else []
-    if os.path.basename(program).startswith("ptxas") and words[1:] == ["--version"]:
+    if words[1:] == ["--version"]:
         return f"{program} --version"
     return program
 

@@ -195,7 +195,8 @@ class _Connection:
         """Connects, through the proxy and with TLS where needed."""
         proxy, origin = self._proxy, self._origin
         if proxy:
-            sock = open_socket(proxy.host, proxy.port, clock.left(connect_timeout))
+            with _translate_errors(proxy, proxy.variable):
+                sock = open_socket(proxy.host, proxy.port, clock.left(connect_timeout))
         else:
             sock = open_socket(
                 origin.host,
@@ -206,7 +207,8 @@ class _Connection:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if proxy and self._origin.scheme == "https":
-                _tunnel(TimedSocket(sock, clock), self._origin, proxy)
+                with _translate_errors(proxy, proxy.variable):
+                    _tunnel(TimedSocket(sock, clock), self._origin, proxy)
             if self._origin.scheme == "https":
                 assert self._tls is not None
                 sock.settimeout(clock.left())
@@ -267,7 +269,7 @@ def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     finally:
         answer.close()
     if answer.status != 200:
-        raise Unavailable(f"proxy {proxy.host}:{proxy.port}: status {answer.status} for {target}")
+        raise proxy.refusal(answer.status, target)
 
 
 def _tls_context() -> ssl.SSLContext:
@@ -287,35 +289,34 @@ def _tls_context() -> ssl.SSLContext:
 
 
 @contextmanager
-def _translate_errors(origin: Origin) -> Iterator[None]:
-    """Raises network errors of the block as errors of cachesvc."""
+def _translate_errors(peer: Origin | Proxy, setting: str = "CACHESVC_URL") -> Iterator[None]:
+    """Raises network errors of the block as errors of cachesvc, which name the peer and the setting that has
+    its address."""
     try:
         yield
     except CacheSvcError:
         raise
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(
-            f"{origin}: its TLS certificate is not trusted: {error.verify_message}",
+            f"{peer}: its TLS certificate is not trusted: {error.verify_message}",
             "set SSL_CERT_FILE to the file with your authority",
         ) from None
     except TimeoutError:  # socket.timeout is the same since 3.10
-        raise Unavailable(f"{origin}: no answer in time") from None
+        raise Unavailable(f"{peer}: no answer in time") from None
     except socket.gaierror as error:
-        raise Unavailable(
-            f"{origin}: the name is not known: {error.strerror}", "check CACHESVC_URL"
-        ) from None
+        raise Unavailable(f"{peer}: the name is not known: {error.strerror}", f"check {setting}") from None
     except http.client.IncompleteRead:
-        raise Unavailable(f"{origin}: the connection was cut in the middle of an answer") from None
+        raise Unavailable(f"{peer}: the connection was cut in the middle of an answer") from None
     except ConnectionRefusedError:
-        raise Unavailable(f"{origin}: connection refused", "is it running? check CACHESVC_URL") from None
+        raise Unavailable(f"{peer}: connection refused", f"is it running? check {setting}") from None
     except (ConnectionError, http.client.RemoteDisconnected) as error:
-        raise Unavailable(f"{origin}: {error.strerror or 'closed the connection'}") from None
+        raise Unavailable(f"{peer}: {error.strerror or 'closed the connection'}") from None
     except ssl.SSLError as error:
         # Not every version of OpenSSL has one reason for an answer that is no TLS.
         plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
         hint = "the server seems to speak plain HTTP: try http://" if plain else ""
-        raise Unavailable(f"{origin}: TLS: {error.reason or error}", hint) from None
+        raise Unavailable(f"{peer}: TLS: {error.reason or error}", hint) from None
     except (http.client.HTTPException, ValueError) as error:
-        raise ProtocolMismatch(f"{origin}: not HTTP that is understood: {str(error)[:100]!r}") from None
+        raise ProtocolMismatch(f"{peer}: not HTTP that is understood: {str(error)[:100]!r}") from None
     except OSError as error:
-        raise Unavailable(f"{origin}: {error.strerror or error}") from None
+        raise Unavailable(f"{peer}: {error.strerror or error}") from None

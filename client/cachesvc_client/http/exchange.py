@@ -21,6 +21,7 @@ from .breaker import BREAKER_FAILURES, Breaker
 from .connection import Body, Pool
 from .links import LinkPolicy
 from .origin import Network, Origin, split_url, without_secrets
+from .proxy import proxy_for
 from .timed import Clock
 
 MAX_ANSWER_BYTES = 8 << 20
@@ -165,6 +166,9 @@ class Exchange:
                 f"{self.origin}: redirects to {target}; a token does not follow",
                 "set CACHESVC_URL to the registry's own address",
             )
+        proxy = proxy_for(self.origin) if status == 407 else None
+        if proxy is not None:
+            raise proxy.refusal(status, str(self.origin))
         if version is None:
             error = from_wire(status, None)  # a proxy's or a load balancer's, or no registry at all
             if not error.retry:

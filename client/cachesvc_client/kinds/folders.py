@@ -20,7 +20,8 @@ class Folders:
     PyTorch sets variables itself when it first needs a folder. So what *the user named* is what the variables
     said when this object was made, unless a kind says that its compiler chose the value, SGLang chose it, or
     the value is a private folder of another process, from which this process inherited the variable. Nothing
-    that the user named is changed.
+    that the user named is changed, also where the program names it later: then the compiler has *left* the
+    folder of its kind, and what is restored there is of no use to it.
     """
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
@@ -30,7 +31,10 @@ class Folders:
             value = _inherit(kind.variable)
             named = kind.user_folder(value, self._named) if value is not None else None
             if named is not None:
-                self._named[kind.name] = named
+                self._named[kind.name] = Path(os.path.abspath(named))
+        self._values = {kind.variable: {_value_of(kind)} for kind in kinds}
+        """The values of each variable that point to a folder of this object, or are the compiler's choice:
+        absolute paths, as the program may go to another working directory."""
         self._roots = dict(self._named)
         self._early: list[Kind] = []
         """The kinds whose variable `settle_early` has set."""
@@ -66,7 +70,8 @@ class Folders:
         name Triton's at the first kernel, too late for the driver's helper library, which Triton loads, or
         builds, before that.
         """
-        before = self.roots()
+        self._read_again()
+        before, first = self.roots(), self._kinds[0]
         place = private() if self.private else None
         for kind in self._kinds:
             if kind.name in self._named or kind.home == "process":
@@ -75,7 +80,7 @@ class Folders:
                 assert place is not None
                 self._set(kind, place / kind.place)
             else:
-                self._set(kind, self._roots[self._kinds[0].name] / kind.place)
+                self._set(kind, self._roots[first.name] / kind.place, unless=self.left(first.name))
         if before and before != self.roots():
             self._earlier.insert(0, before)
 
@@ -87,11 +92,29 @@ class Folders:
 
     def in_use(self) -> bool:
         """Return whether each variable still says what was set here: no program has chosen another folder."""
-        return all(
-            os.environ.get(kind.variable) == str(self._roots[kind.name])
-            for kind in self._kinds
-            if kind.sets_variable and kind.name in self._roots and kind.name not in self._named
-        )
+        return not any(self.left(kind.name) for kind in self._kinds if kind.name in self._roots)
+
+    def left(self, name: str) -> str:
+        """Return the words ``VARIABLE=FOLDER`` with which the program has chosen another folder for a kind
+        since this object was made; an empty text if it has not. Takes microseconds."""
+        kind = next(kind for kind in self._kinds if kind.name == name)
+        value = _value_of(kind)
+        if not kind.sets_variable or value in self._values[kind.variable]:
+            return ""
+        if not value and kind.home == "inside":
+            return ""  # PyTorch names it again, by the folder that it is inside of
+        if kind.name not in self._roots and not self._is_users(kind, value):
+            return ""
+        return f"{kind.variable}={value}"
+
+    def left_first(self) -> str:
+        """Return the words of `left` for the kind in whose folder the others lie."""
+        return self.left(self._kinds[0].name)
+
+    def _is_users(self, kind: Kind, value: str) -> bool:
+        """Return whether no compiler has chosen a value of a kind's variable by itself."""
+        named = Path(value) if value and not chosen_by_sglang(kind.variable, value) else None
+        return named is not None and kind.user_folder(named, self._named) is not None
 
     def forget_earlier(self) -> None:
         """Drop the folders that were settled before the present ones: nothing was compiled in them."""
@@ -110,10 +133,33 @@ class Folders:
         present = self.roots()
         return [present, *self._earlier] if present else []
 
-    def _set(self, kind: Kind, folder: Path) -> None:
+    def _set(self, kind: Kind, folder: Path, unless: str = "") -> None:
+        """Give a kind a folder, and name it to the compiler, ``unless`` the program has chosen another."""
+        left = unless or self.left(kind.name)
+        if kind.name not in self._roots:
+            self._values[kind.variable].clear()
         self._roots[kind.name] = folder
-        if kind.sets_variable:
+        if kind.sets_variable and not left:
             os.environ[kind.variable] = str(folder)
+        self._values[kind.variable].add(str(folder))
+
+    def _read_again(self) -> None:
+        """Take what the program has named since this object was made, as long as no code of PyTorch's can
+        have named it for the length of a block (``fresh_cache``), in which nothing is to be found."""
+        if self._kinds[0].name in self._roots or "torch._inductor.utils" in sys.modules:
+            return
+        for kind in self._kinds:
+            if self.left(kind.name) and kind.name not in self._roots:
+                value = _value_of(kind)
+                named = kind.user_folder(Path(value), self._named) if value else None
+                if named is not None:
+                    self._named[kind.name] = self._roots[kind.name] = named
+                    self._values[kind.variable].add(value)
+
+
+def _value_of(kind: Kind) -> str:
+    value = os.environ.get(kind.variable, "")
+    return os.path.abspath(value) if value else ""
 
 
 def _inherit(variable: str) -> Path | None:

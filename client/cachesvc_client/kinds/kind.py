@@ -76,6 +76,9 @@ class ProcessCallbacks(NamedTuple):
     loading: Callable[[str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
     """Take a kind's name and the path of a restored file; return a guard for the block that loads the file as
     code: if this process dies in the block, the node installs no more what has the file. Does not raise."""
+    left: Callable[[str], str] = lambda _: ""
+    """Take a kind's name; return the words ``VARIABLE=FOLDER`` with which the program has chosen another
+    folder for it since attach, where nothing restored is to be used; an empty text if it has not."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
@@ -189,6 +192,10 @@ class KindState:
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat files of these paths and records of these keys as never used, since their code is wrong."""
+
+    def found_keys(self) -> set[str]:
+        """Return those of `used_keys` whose files were found, and not made by this process."""
+        return self.used_keys()
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of all files in ``root`` that this process made or used.

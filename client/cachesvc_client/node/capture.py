@@ -54,7 +54,7 @@ def _capture_file(folders: OpenFolders, kind: str, path: str, rule: FileRule, ro
         except (FileNotFoundError, Untrusted):
             return []
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ESTALE):
                 return []
             raise StorageFull(f"capture: {root / path}: {error.strerror or error}") from error
         if content is not None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..kinds.rules import KindRules, is_newer
+from ..wire import ancestors
+from ..wire.ancestors import Ancestor, in_order, line_of
 from ..wire.digest import Digest
 from ..wire.errors import Untrusted
 from ..wire.text import count_text
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import PublicKey
     from ..wire.names import Lane
-    from ..wire.records import Manifest
 
 _KEY_BYTES = 20
 """Length from which on the name of a folder is a compiler's key: 20 characters that nobody else writes."""
@@ -80,16 +81,8 @@ class KnownFile(NamedTuple):
         return *self.place, Digest.of(self.file.content())
 
 
-class SignedRevision(Protocol):
+class SignedRevision(ancestors.SignedRevision, Protocol):
     """Declares what the ledger notes of a revision that is installed."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """Return the manifest, which was checked."""
-
-    @property
-    def revision(self) -> Digest:
-        """Return the digest of the manifest."""
 
     @property
     def signer(self) -> PublicKey:
@@ -119,6 +112,8 @@ class Ledger:
         """``began``: when this process began, in nanoseconds of ``time.time_ns``: it made nothing older."""
         self._revisions: dict[Digest, tuple[Digest, dict[Place, Digest], Source]] = {}
         """Entry, files and source of each revision that was ever to be installed here."""
+        self._ancestors: dict[Digest, tuple[Ancestor, ...]] = {}
+        """Of each of them, itself and its ancestors."""
         self._began = began
 
     def note(self, revision: SignedRevision) -> None:
@@ -127,6 +122,12 @@ class Ledger:
         files = {(record.kind, record.path): record.digest for record in manifest.files}
         source = Source(revision.signer, manifest.statement.lane)
         self._revisions[revision.revision] = manifest.entry, files, source
+        self._ancestors[revision.revision] = line_of(revision)
+
+    def ancestors(self) -> tuple[Ancestor, ...]:
+        """Return the ancestors of what this process compiles: see `wire.ancestors`."""
+        lines = list(self._ancestors.values())
+        return in_order([line[0] for line in lines] + [one for line in lines for one in line[1:]])
 
     def revisions_of(self, kind: str, path: str) -> list[tuple[Digest, Digest]]:
         """Return entry and revision of all that installed a file."""

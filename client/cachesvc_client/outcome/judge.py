@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -20,6 +20,8 @@ from ..wire.text import count_text
 
 DIFFERENCES = 12
 """Differences of keys that one report lists, at most."""
+OTHER_KEYS = "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
+"""Reason of a start that compiled beside installed files, where nothing else is known."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 """An outcome, see `Report`."""
 
@@ -196,6 +198,11 @@ def judge(observed: Observation, revisions: Sequence[RevisionUse], failed: bool 
     if observed.clean:
         return "miss" if failed and not revisions else "unused"
     return "inert" if revisions else "miss"
+
+
+def with_reason(state: State, reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return the reasons of an outcome: at least one where something was compiled beside installed files."""
+    return tuple(reasons) or ((OTHER_KEYS,) if state in ("inert", "partial") else ())
 
 
 def judge_revisions(

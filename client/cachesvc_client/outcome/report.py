@@ -10,6 +10,7 @@ from ..hooks.bypassed import explain_bypass
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.factors import Facts
 from .judge import (
+    OTHER_KEYS,
     KeyDifference,
     Report,
     RevisionUse,
@@ -18,6 +19,7 @@ from .judge import (
     judge_revisions,
     key_differences,
     uses,
+    with_reason,
 )
 
 if TYPE_CHECKING:
@@ -59,8 +61,14 @@ class ReportedProcess(Protocol):
     def here(self) -> Facts:
         """Return the facts of the process, by the factor table."""
 
-    def used_keys(self) -> set[str]:
-        """Return the compilers' own keys whose files were saved or hit."""
+    def found_keys(self) -> set[str]:
+        """Return the compilers' own keys whose files were found, and not made by this process."""
+
+    def elsewhere(self) -> str:
+        """Return in words in which folders of the program's something was compiled; empty if in none."""
+
+    def vanished(self, installed: Sequence[InstalledRevision]) -> str:
+        """Return in words which files of installed revisions are gone; empty if none."""
 
     def used_paths(self) -> set[str]:
         """Return the paths of used files that no key of a compiler names."""
@@ -94,7 +102,7 @@ def make_report(
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
     # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
-    used_keys = process.used_keys() - set(process.components.missed)
+    used_keys = process.found_keys() - set(process.components.missed)
     used = uses(installed, process.used_paths(), used_keys, process.models)
     state = judge(observed, used, failed)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
@@ -116,12 +124,15 @@ def make_report(
     early = f"{before} graphs were compiled before attach: attach earlier" if before else ""
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
-    reasons = _reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds)
+    aside = _aside(process, installed) if compiled else ()
+    # A registry withholds what several hosts found inert: nothing is known of files that were not looked at.
+    of_revisions: State = "unused" if aside and state == "inert" else state
+    reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds)
     return Report(
         state=state if not distrusted else "inert",
-        reasons=tuple(filter(None, (unattached or early, *reasons))),
+        reasons=with_reason(state, filter(None, (unattached or early, *reasons))),
         observed=observed,
-        revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
+        revisions=(*judge_revisions(of_revisions, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
         differences=differing,
         facts=here if differing or missed else {},
@@ -135,11 +146,11 @@ def make_report(
 
 
 def _reasons(
-    process: ReportedProcess,
     state: State,
     observed: counters.Observation,
     ends: Iterable[str],
     canary: Collection[str],
+    aside: Sequence[str],
     differing: Sequence[Difference],
     in_keys: Sequence[KeyDifference],
     own: int,
@@ -148,26 +159,39 @@ def _reasons(
     """Yield why the outcome is no hit, the most important reason first.
 
     ``own``: how many files of the node's own results were installed. ``of_kinds``: the reasons that kinds
-    have.
+    have. ``aside``: what kept PyTorch from the installed files, whatever their keys are; then no difference
+    of keys is a reason.
     """
     yield from canary
     yield from ends
     if own and observed.clean and state in ("unused", "miss"):
         yield f"{own} files were installed that an earlier start of this node compiled"
-    off = process.switched_off()
-    if off and state in ("inert", "partial"):
-        yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
+    yield from aside
+    if aside:
         differing, in_keys = (), ()
-    yield from map(explain_bypass, observed.bypassed)
+    bypasses = tuple(map(explain_bypass, observed.bypassed))
+    # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
+    missed = bool(observed.counters.get("inductor.fxgraph_cache_miss"))
+    if not missed:
+        yield from bypasses
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
-    known = off or differing or in_keys or observed.bypassed or canary or of_kinds
+    if missed:
+        yield from bypasses
+    yield from of_kinds
+    known = aside or differing or in_keys or observed.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
-        yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
+        yield OTHER_KEYS
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)
-    yield from of_kinds
+
+
+def _aside(process: ReportedProcess, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
+    """Return what kept PyTorch from the installed files, whatever their keys are, the first cause first."""
+    off = process.switched_off()
+    off = off and f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
+    return tuple(filter(None, (off, process.elsewhere(), process.vanished(installed))))
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ MAY_WRITE = ("write", "admin")
 """Roles of tokens that may publish."""
 _ASK_SECONDS = 10.0
 """Seconds that the registry may take to say what a token may do."""
+_REFUSED_SECONDS = 600.0
+"""Seconds after which a refusal is checked again: a role, a key or a quota may be another one by then."""
 
 
 def publishes_by_itself(config: Config) -> bool:
@@ -42,7 +45,8 @@ def with_lane(config: Config) -> Config:
 
 
 class RightToPublish:
-    """Whether a process may publish names by itself: asked once, and said once if it may not. Thread-safe.
+    """Whether a process may publish names by itself. Said once if it may not, and asked again after a while.
+    Thread-safe.
 
     ``leads``: whether this process signs; of a job, only rank 0 does. ``supported``: whether this torch is a
     tested one. On others only proven entries are used, so that publishing there serves nobody.
@@ -56,6 +60,8 @@ class RightToPublish:
         self._leads, self._supported = leads, supported
         self._lock = threading.Lock()
         self._granted: bool | None = None
+        self._refused_at = 0.0
+        self._said = False
 
     @property
     def refused(self) -> bool:
@@ -72,7 +78,8 @@ class RightToPublish:
         A registry that cannot be reached is asked again by the next call.
         """
         with self._lock:
-            if self._granted is None:
+            refused_before = self._granted is False and time.monotonic() > self._refused_at + _REFUSED_SECONDS
+            if self._granted is None or refused_before:
                 try:
                     self._check()
                     self._granted = True
@@ -83,13 +90,16 @@ class RightToPublish:
             return self._granted is True
 
     def refuse(self, error: CacheSvcError) -> None:
-        """Take the right away, since a publication failed in a way in which the next one fails too."""
+        """Take the right away for a while, since a publication was refused, as the next one would be."""
         with self._lock:
             if self._granted is not False:
                 self._refuse(error)
 
     def _refuse(self, error: CacheSvcError) -> None:
-        self._granted = False
+        self._granted, self._refused_at = False, time.monotonic()
+        if self._said:
+            return
+        self._said = True
         text = "%s: nothing that this process compiles is published: %s"
         facts = {"event": "not_published", "names": self._label.split(", "), "reasons": [str(error)]}
         logger.write(logging.WARNING, text, self._label, error, facts=facts)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..wire.errors import NotWarm, Untrusted
+from ..wire.ancestors import MAX_ANCESTORS, Ancestor
+from ..wire.errors import InvalidRequest, NotWarm, Untrusted
 from ..wire.factors import Facts, Fingerprint
 from ..wire.key_components import KeyFacts
 from ..wire.names import Lane, Name, Target
@@ -29,7 +30,8 @@ further ahead is not signed over."""
 class Draft:
     """Describes a bundle before it is built: its manifest without files, pack, frames and sequence.
     ``attest``: returns the statement of who built a pack; ``None`` leaves it out. ``proof``: on what the
-    entry was shown to work; ``None`` for an entry that nobody has proven."""
+    entry was shown to work; ``None`` for an entry that nobody has proven. ``ancestors``: the revisions whose
+    code can be in it."""
 
     name: Name
     target: Target
@@ -44,6 +46,7 @@ class Draft:
     asked: Facts = field(default_factory=dict)
     attest: Callable[[PackRecord], dict[str, Any] | None] | None = None
     proof: Proof | None = None
+    ancestors: tuple[Ancestor, ...] = ()
 
 
 def next_sequence(head: int = 0) -> int:
@@ -69,14 +72,20 @@ def build_bundle(
     """Packs and signs ``files`` into the bundle file ``path``, whole or not at all.
 
     ``quick``: see `write_pack`. The pack is read back before it is signed: an install trusts a signer's
-    file digests and checks frames alone. Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if
-    there is no room, ``Corrupt`` if the pack does not have the packed content.
+    file digests and checks frames alone. Raises ``NotWarm`` if there is nothing to pack, ``InvalidRequest``
+    for too many ancestors, ``StorageFull`` if there is no room, ``Corrupt`` if the pack does not have the
+    packed content.
     """
     from ..bundle.file import write_bundle
     from ..bundle.pack import PackReader, write_pack
 
     if not files:
         raise NotWarm(f"{draft.target}: nothing was compiled, so there is nothing to publish")
+    if (count := len(draft.ancestors)) > MAX_ANCESTORS:
+        raise InvalidRequest(
+            f"{draft.target}: made with {count} revisions; a manifest names {MAX_ANCESTORS} at most",
+            "publish it from a process that restores nothing: cachesvc warm --force",
+        )
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".cachesvc-") as folder:
         pack = Path(folder) / "pack"
         with open(pack, "wb") as out:
@@ -103,6 +112,7 @@ def build_bundle(
             asked=dict(draft.asked) or None,
             attestation=draft.attest(contents.pack) if draft.attest else None,
             proof=draft.proof,
+            ancestors=draft.ancestors or None,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()

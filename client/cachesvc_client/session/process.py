@@ -72,7 +72,7 @@ class Process(ProcessOutput):
         callbacks = ProcessCallbacks(
             before,
             self._record_launch,
-            traces,
+            lambda: traces() or bool(self.folders.left_first()),
             comparison,
             self.point_compilers,
             after,
@@ -81,6 +81,7 @@ class Process(ProcessOutput):
             _join_ranks,
             runs_eagerly,
             self.loading,
+            self.folders.left,
             self.registered_functions,
         )
         for state in self.kinds.values():
@@ -126,6 +127,8 @@ class Process(ProcessOutput):
         self._depth.waited = time.perf_counter() - began
         wrap = watch(call.args[0] if call.args else call.kwargs.get("model_"))
         graph = self.asked.note(*call.args, **call.kwargs)
+        if left := self.folders.left_first():
+            self.compiled_in[left] += 1
         compiled_before = counters.counts["graphs_compiled"]
         begin = time.perf_counter()
         self._depth.inside = True

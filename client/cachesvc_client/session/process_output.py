@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import PublicKey
     from ..graphs.request import GraphRequests
+    from ..node.installed import InstalledRevision
     from ..node.ledger import KnownFile, MadeFile, Selection
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
     from ..wire.names import Lane, Name
     from ..wire.reports import KindWork
+
+_log = logging.getLogger("cachesvc")
 
 
 class ProcessOutput(ProcessFolders):
@@ -45,6 +49,9 @@ class ProcessOutput(ProcessFolders):
         """How many graphs were compiled before this object was made, unseen by the hooks."""
         self.seconds = {"wait": 0.0, "compile": 0.0}
         """Seconds that compiles waited for restores, and seconds inside Inductor."""
+        self.compiled_in: Counter[str] = Counter()
+        """How many graphs were compiled in folders that the program had chosen since attach, by
+        `Folders.left`."""
         self.publications: Counter[tuple[Name, str]] = Counter()
         """How often this process has published, as a rank of a job, by name and by occasion with target."""
         self._published: dict[Name, set[tuple[str, str]]] = {}
@@ -130,7 +137,7 @@ class ProcessOutput(ProcessFolders):
         """``earlier``: the roots are of a folder that this process has left."""
         from ..node.capture import capture
 
-        paths = {name: self.kinds[name].used_files(root, left=earlier) for name, root in roots.items()}
+        paths = {name: self._used_of(name, root, earlier) for name, root in roots.items()}
         if whole:
             paths = {name: used | RULES[name].files_in(roots[name]) for name, used in paths.items()}
         made = {
@@ -139,6 +146,15 @@ class ProcessOutput(ProcessFolders):
             for path, digest in self.kinds[name].made_files(root).items()
         }
         return self.ledger.trace(capture(paths, RULES, roots), made, roots, by_ranks)
+
+    def _used_of(self, name: str, root: Path, earlier: bool) -> set[str]:
+        """Return the used files of a kind; none if they cannot be read, as where a cleaner removes them."""
+        try:
+            return self.kinds[name].used_files(root, left=earlier)
+        except OSError as error:
+            if self.is_news(f"{name} {error}"):
+                _log.warning("%s: the files of %s are left out: %s", root, name, error)
+            return set()
 
     def is_news(self, line: str) -> bool:
         """Return whether a line about what was left out has not been said yet."""
@@ -157,6 +173,49 @@ class ProcessOutput(ProcessFolders):
     def used_keys(self) -> set[str]:
         """Return the compilers' own keys whose files this process saved or hit."""
         return set().union(*(state.used_keys() for state in self.kinds.values()))
+
+    def found_keys(self) -> set[str]:
+        """Return those of `used_keys` whose files this process found and did not make."""
+        return set().union(*(state.found_keys() for state in self.kinds.values()))
+
+    def elsewhere(self) -> str:
+        """Return in words in which folders of the program's this process compiled; empty if in none."""
+        from ..wire.errors import printable
+        from ..wire.text import count_text
+
+        if not self.compiled_in:
+            return ""
+        graphs = count_text(sum(self.compiled_in.values()), "graph")
+        settings = ", ".join(printable(words) for words in list(self.compiled_in)[:3])
+        return (
+            f"{graphs} compiled in a folder that the program chose after attach ({settings}): nothing "
+            "restored lies there, and nothing that is compiled there is published; name it before attach"
+        )
+
+    def vanished(self, installed: Sequence[InstalledRevision]) -> str:
+        """Return in words how many files of revisions that were installed here are gone; empty if none."""
+        from ..wire.text import count_text
+
+        every_roots = self.folders.every_roots()
+        wanted = {
+            (record.kind, record.path)
+            for entry in installed
+            for record in entry.manifest.files
+            if not record.ranks and every_roots and record.kind in every_roots[0]
+        }
+        gone = sorted(
+            place
+            for place in wanted
+            if not any((roots[place[0]] / place[1]).exists() for roots in every_roots if place[0] in roots)
+        )
+        if not gone:
+            return ""
+        kind, path = gone[0]
+        return (
+            f"{len(gone)} of {count_text(len(wanted), 'restored file')} vanished after the install, such as "
+            f"{every_roots[0][kind] / path}: something removes files there, and the next start restores them "
+            "again; set CACHESVC_STORE to a folder that nothing cleans"
+        )
 
     def used_paths(self) -> set[str]:
         """Return the paths of files that this process used and that no key of a compiler names."""

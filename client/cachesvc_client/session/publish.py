@@ -56,6 +56,15 @@ def register(model: Any, name: str | None, canary: bool | str | None = None) -> 
 
 def publish(name: str | None, target: str) -> CommitAnswer:
     """Do what `cachesvc_client.publish` says."""
+    try:
+        return _publish(name, target)
+    except OSError as error:
+        raise StorageFull(
+            f"publish: {error.filename or 'a file'}: {error.strerror or error}", "call publish again"
+        ) from error
+
+
+def _publish(name: str | None, target: str) -> CommitAnswer:
     from ..ranks.job import this_job
     from .sessions import attached
 
@@ -220,7 +229,8 @@ def publish_with_ranks(config: Config, draft: Draft, job: Job, occasion: str = "
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
         made = box.exchange(job.rank, job.world, process().made_files(), _HAND_IN_SECONDS)
-        box.give(job.rank, process().known_files(made), {"scopes": list(draft.scopes)})
+        facts = {"scopes": list(draft.scopes), "ancestors": codec.plain(draft.ancestors)}
+        box.give(job.rank, process().known_files(made), facts)
         if job.rank:
             return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
         return _publish_for_all(config, box, draft, job)
@@ -234,13 +244,15 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
     from ..node.ledger import Source, select
     from ..ranks.join_files import join_captures
     from ..wire import codec
+    from ..wire.ancestors import Ancestor, in_order
 
     try:
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
         key = publisher_key(config)
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
-        whole = replace(draft, scopes=tuple(scopes), workload=workload)
+        told = [codec.build(Ancestor, one) for of_rank in facts.values() for one in of_rank["ancestors"]]
+        whole = replace(draft, scopes=tuple(scopes), workload=workload, ancestors=in_order(told))
         source = Source(key.public, draft.lane)
         selected(draft, select((known for files in captured.values() for known in files), source))
         own = {rank: [one.file for one in select(files, source).files] for rank, files in captured.items()}
@@ -284,4 +296,5 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
         lane=config.lane,
         keys=state.key_facts(),
         asked=state.asked.facts(),
+        ancestors=state.ledger.ancestors(),
     )

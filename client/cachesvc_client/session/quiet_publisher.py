@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..hooks import logger
 from ..hooks.activity import QUIET_SECONDS
-from ..wire.errors import CacheSvcError, NotWarm
+from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, Unauthenticated, Unsupported
 from ..wire.text import count_text
 
 if TYPE_CHECKING:
@@ -35,14 +36,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cachesvc")
 
-MOST_ATTEMPTS = 10
-"""Publications that one process tries by itself, at most, also if it compiles for ever."""
+_AT_ONCE = 10
+"""Publications of one process that wait for nothing but a quiet period. Each later one comes at least
+``_LATER_SECONDS`` after the one before it, in a process that compiles for ever."""
+_LATER_SECONDS = 600.0
 _TRY_AGAIN_SECONDS = 60.0
-"""Seconds from a publication that a registry could not take to the next try."""
+"""Seconds from a publication that failed to the next try; twice as many after each further failure."""
+_LONGEST_PAUSE = 3600.0
+"""Seconds between two tries, at most."""
 _MOST_JOINED_BYTES = 1 << 30
 """Bytes of all files of a revision up to which those of the head are kept; above it the entry starts anew."""
+_REFUSALS = (Forbidden, InvalidRequest, Unauthenticated, Unsupported)
+"""Errors of a publication that the next one meets too, until somebody changes a right or a setting."""
 _TARGET = "service"
 """Target under which a service publishes by itself, the same as by a call of ``publish``."""
+
+
+class _OtherError(Exception):
+    """Says which error ended a publication that cachesvc does not know."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
 
 
 class QuietPublisher:
@@ -54,10 +68,13 @@ class QuietPublisher:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._quiet_activity: object = None
-        self._attempts = 0
-        self._unreachable = False
-        """Whether the registry did not answer at the last try."""
-        self._warned = False
+        self._failures = 0
+        """How many tries in a row have failed."""
+        self._published, self._not_before = 0, 0.0
+        self._handed_in = False
+        """Whether this process has published as a rank of a job."""
+        self._said: set[str] = set()
+        """The kinds of failures that the log has named since a publication succeeded."""
 
     def notice_quiet(self) -> None:
         """Publish on a thread what is new, if the process stays quiet. Returns at once."""
@@ -68,66 +85,81 @@ class QuietPublisher:
         self._wake.set()
 
     def _run(self) -> None:
-        try:
-            while self._attempts < MOST_ATTEMPTS:
+        """Publish at each quiet period, as long as the process lives: what failed is tried again."""
+        while True:
+            try:
                 self._await_quiet()
-                self._unreachable = False
-                for session in tuple(self._sessions):
-                    self._publish_session(session)
-            _log.info("publishes no more by itself: %d publications were tried", self._attempts)
-        except Exception:  # noqa: BLE001 - publishing is never the reason that a service fails
-            _log.debug("publishes no more by itself", exc_info=True)
+                done = [self._publish_session(session) for session in tuple(self._sessions)]
+                self._failures = 0 if all(done) else self._failures + 1
+            except Exception as error:  # noqa: BLE001 - as in `_publish_name`
+                self._warn("publication", _OtherError(error))
+                self._failures += 1
+                time.sleep(self._pause() or 0.0)
+
+    def _pause(self) -> float | None:
+        """Return the seconds to the next try where nothing new is compiled; ``None`` if nothing failed."""
+        if not self._failures:
+            return None
+        return min(_LONGEST_PAUSE, _TRY_AGAIN_SECONDS * 2.0 ** min(self._failures - 1, 16))
 
     def _await_quiet(self) -> None:
         """Wait until nothing has compiled for the configured seconds, or until it is time to try again."""
         while True:
-            if not self._wake.wait(_TRY_AGAIN_SECONDS if self._unreachable else None):
+            if not self._wake.wait(self._pause()):
                 self._quiet_activity = self._process.activity()
             self._wake.clear()
             configs = [session.config for session in self._sessions if session.right is not None]
             seconds = max((config.publish_after for config in configs if config is not None), default=0.0)
             activity = self._quiet_activity
-            time.sleep(max(0.0, seconds - QUIET_SECONDS))
+            time.sleep(max(0.0, seconds - QUIET_SECONDS, self._not_before - time.monotonic()))
             if activity == self._process.activity():
                 return
 
-    def _publish_session(self, session: Session) -> None:
-        """Publish each name of a session, unless it may not; the claims of what is not published end."""
+    def _publish_session(self, session: Session) -> bool:
+        """Publish each name of a session, unless it may not; return whether there is nothing to try again.
+        The claims of what is not published end."""
         right = session.right
-        if right is None or right.refused:
-            return
+        if right is None:
+            return True
         try:
             if right.ask():
-                for request in session.requests:
-                    self._publish_name(session, right, request)
-            elif not right.refused:
-                self._attempts += 1
-                self._try_again(session.label, "it does not say what the token may do")
+                done = [self._publish_name(session, right, request) for request in session.requests]
+                return all(done)
+            if not right.refused:
+                self._warn(session.label, "the registry does not say what the token may do")
+            return False
         finally:
             for claim in session.claims.values():
                 claim.release()
 
-    def _try_again(self, label: str, why: object) -> None:
-        self._unreachable = True
-        if not self._warned:
-            text = "%s: not published, the registry is asked again every %.0f s: %s"
-            logger.write(logging.WARNING, text, label, _TRY_AGAIN_SECONDS, why)
-        self._warned = True
+    def _warn(self, label: str, why: object) -> None:
+        """Say why something was not published, once for each kind of failure."""
+        text = "%s: not published, it is tried again: %s"
+        kind = f"{label} {type(why).__name__}"
+        logger.write(logging.DEBUG if kind in self._said else logging.WARNING, text, label, why)
+        self._said.add(kind)
 
-    def _publish_name(self, session: Session, right: RightToPublish, request: NameRequest) -> None:
+    def _publish_name(self, session: Session, right: RightToPublish, request: NameRequest) -> bool:
+        """Publish what is new under a name; return whether there is nothing to try again."""
         name, begin = request.name, time.monotonic()
         try:
             published = self._publish(session, request)
         except NotWarm as error:
             _log.debug("%s: %s", name, error)
-        except CacheSvcError as error:
-            if error.retry:
-                self._try_again(str(name), error)
-            else:
-                right.refuse(error)
+        except _REFUSALS as error:
+            right.refuse(error)
+            return False
+        except Exception as error:  # noqa: BLE001 - publishing is never the reason that a service fails
+            self._warn(str(name), error if isinstance(error, CacheSvcError) else _OtherError(error))
+            return False
         else:
             if published is not None:
+                self._said.clear()
+                self._published += 1
+                if self._published >= _AT_ONCE:
+                    self._not_before = time.monotonic() + _LATER_SECONDS
                 self._say(session, name, published, time.monotonic() - begin)
+        return True
 
     @staticmethod
     def _say(session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
@@ -152,6 +184,7 @@ class QuietPublisher:
     def _publish(self, session: Session, request: NameRequest) -> tuple[CommitAnswer, int] | None:
         """Publish what is new under a name; return ``None`` if nothing is, else also how many files."""
         from ..ranks.job import this_job
+        from ..wire.ancestors import in_order, line_of
         from .publish import draft_of, is_of_entry, publish_files, publish_with_ranks, publisher_key, selected
 
         config, name, job = session.config, request.name, this_job()
@@ -159,17 +192,16 @@ class QuietPublisher:
         draft = draft_of(config, name, _TARGET)
         if job is not None:
             # Ranks publish together, and do not compile equally often: one publication, where all compiled.
-            if self._attempts or session.has_revisions:
+            if self._handed_in or session.has_revisions:
                 return None
-            self._attempts += 1
             answer = publish_with_ranks(config, draft, job, occasion="quiet")
+            self._handed_in = True
             return answer, len(self._process.known_files())
         key = publisher_key(config)
         selection = self._process.own_files(key.public, draft.lane)
         files, new = selected(draft, selection), self._process.new_places(name, selection.files)
         if not new:
             return None
-        self._attempts += 1
         with tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
             head = session.restoring.fetch_head(request, functools.partial(is_of_entry, draft))
             if head is not None and new <= {(file.kind, file.path) for file in head[0].manifest.files}:
@@ -178,6 +210,8 @@ class QuietPublisher:
             joined: Sequence[SourceFile] = files
             if head is not None and is_own_head(head[0], key.public, draft.lane):
                 joined = join_head(head[0], head[1], files, Path(folder))
+                if joined is not files:
+                    draft = replace(draft, ancestors=in_order((*draft.ancestors, *line_of(head[0]))))
             return publish_files(config, key, joined, draft, quick=True), len(joined)
 
 
@@ -200,8 +234,6 @@ def join_head(
 
     ``pack``: the head's pack. ``folder``: where the head's files are written. Raises ``Corrupt``.
     """
-    from dataclasses import replace
-
     from ..bundle.pack import PackReader, SourceFile
     from ..kinds import rule_of
     from ..ranks.join_files import join_captures

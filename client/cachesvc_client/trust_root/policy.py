@@ -11,8 +11,10 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 from ..bundle.seal import PublicKey
+from ..wire.compare import made_with
 from ..wire.errors import Untrusted
-from ..wire.records import Statement
+from ..wire.names import Namespace
+from ..wire.records import Manifest, Statement
 from .metadata import Delegation, Revocation, Targets
 
 
@@ -53,7 +55,7 @@ class SignerPolicy:
             counted = [
                 key
                 for key in self._signers(delegation)
-                if key in signers and self._revocation(key, statement) is None
+                if key in signers and self._revocation(key, statement.namespace) is None
             ]
             if len(counted) >= delegation.role.threshold:
                 return counted[0]
@@ -61,6 +63,17 @@ class SignerPolicy:
                 f"{delegation.role.threshold} of {len(delegation.role.keyids)} ({delegation.name[:60]})"
             )
         raise self._refusal(statement, path, signers, needed)
+
+    def check_ancestors(self, manifest: Manifest) -> None:
+        """Raise ``Untrusted`` if a key that was revoked, where the revision or its ancestor is published, has
+        signed an ancestor."""
+        statement = manifest.statement
+        for ancestor in (manifest.ancestors or ()) if self._targets.revoked else ():
+            revocation = self._revocation(ancestor.signer, ancestor.namespace, statement.namespace)
+            if revocation is not None:
+                text = f"{made_with(ancestor.revision)}, {self._revoked_text(revocation)}"
+                hint = "publish another: cachesvc warm --force"
+                raise Untrusted(f"{statement.full_name}: {text}", hint)
 
     def _roles_of(self, path: str) -> list[Delegation]:
         """List the roles that decide about a path, in order; none follows a terminating one."""
@@ -77,24 +90,25 @@ class SignerPolicy:
         keys = [self._targets.keys[keyid] for keyid in delegation.role.keyids if keyid in self._targets.keys]
         return list(dict.fromkeys(key.signer for key in keys if key.signer is not None))
 
-    def _revocation(self, key: PublicKey, statement: Statement) -> Revocation | None:
-        """Return the revocation that refuses a key for a revision; ``None`` if there is none."""
-        here = (None, str(statement.namespace))
+    def _revocation(self, key: str, *namespaces: Namespace) -> Revocation | None:
+        """Return the revocation that refuses a key in one of the namespaces; ``None`` if there is none."""
+        here = (None, *namespaces)
         revoked = [one for one in self._targets.revoked if one.key == key and one.namespace in here]
         return max(revoked, key=lambda one: bool(one.reason)) if revoked else None
+
+    def _revoked_text(self, revocation: Revocation) -> str:
+        day = time.strftime("%Y-%m-%d", time.gmtime(revocation.at))
+        reason = f": {revocation.reason[:120]}" if revocation.reason else ""
+        return f"signed by key {revocation.key.short}, which {self._where} revoked on {day}{reason}"
 
     def _refusal(
         self, statement: Statement, path: str, signers: Collection[PublicKey], needed: list[str]
     ) -> Untrusted:
         name = f"{statement.full_name}" + (f" (lane {statement.lane})" if statement.lane else "")
         for key in signers:
-            if (revocation := self._revocation(key, statement)) is not None:
-                day = time.strftime("%Y-%m-%d", time.gmtime(revocation.at))
-                return Untrusted(
-                    f"{name}: signed by key {key.short}, which {self._where} revoked on {day}"
-                    + (f": {revocation.reason[:120]}" if revocation.reason else ""),
-                    "publish again with another key",
-                )
+            if (revocation := self._revocation(key, statement.namespace)) is not None:
+                text = f"{name}: {self._revoked_text(revocation)}"
+                return Untrusted(text, "publish again with another key")
         if not needed:
             return Untrusted(
                 f"{name}: {self._where} delegates {path} to nobody",

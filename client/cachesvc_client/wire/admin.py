@@ -111,12 +111,30 @@ class EntryPage:
     next: str | None = None
 
 
+MAX_DESCENDANTS = 1000
+"""Descendants that an answer names, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descendant:
+    """Names a revision that was made with another one (``wire.ancestors``)."""
+
+    revision: Digest
+    namespace: Namespace
+    name: ShortName
+    tag: Tag
+    target: Target
+    lane: Lane | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RevisionRecord:
     """Describes one revision and the entry that it belongs to. ``head`` says whether it is the head of the
     entry. ``builder`` and ``source_ref``: those of its provenance, as they were checked at its commit.
     ``signer_revoked``: reason for which its signer was revoked, perhaps an empty one; ``None`` if it was
-    not."""
+    not. ``withdrawn_ancestor``: the digest of an ancestor that was withdrawn, a space, and the reason;
+    ``None`` if none was. ``descendants``: in the answer to a quarantine, what it reaches beside the revision,
+    at most ``MAX_DESCENDANTS``."""
 
     revision: Digest
     entry: Digest
@@ -144,6 +162,8 @@ class RevisionRecord:
     builder: str | None = None
     source_ref: str | None = None
     signer_revoked: str | None = None
+    withdrawn_ancestor: str | None = None
+    descendants: tuple[Descendant, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,30 @@ def revoked_difference(revision: str, why: str = "") -> Difference:
     )
 
 
+def ancestor_difference(revision: str, ancestor: str) -> Difference:
+    """Returns the difference of a revision that fits, but one of whose ancestors was withdrawn. ``ancestor``:
+    see `ancestor_withdrawn`."""
+    return Difference(
+        WITHDRAWN,
+        ancestor_withdrawn(ancestor),
+        f"{revision[:19]}, not offered to anybody",
+        True,
+        f"publish another: cachesvc warm --force; or have an admin release {ancestor[:19]}",
+    )
+
+
+def made_with(ancestor: str) -> str:
+    """Returns the words for a revision that has an ancestor."""
+    return f"made with revision {ancestor[:19]}"
+
+
+def ancestor_withdrawn(text: str) -> str:
+    """Returns the words for a withdrawn ancestor. ``text``: its digest, a space, and the operator's reason,
+    perhaps an empty one."""
+    ancestor, _, why = text.partition(" ")
+    return f"{made_with(ancestor)}, which was withdrawn" + (f": {why[:200]}" if why else "")
+
+
 def signer_revoked(why: str) -> str:
     """Returns the words for a signer that was revoked, with the operator's reason if there is one."""
     return "signer was revoked" + (f": {why[:200]}" if why else "")

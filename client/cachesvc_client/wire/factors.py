@@ -139,7 +139,7 @@ FACTORS: tuple[Factor, ...] = (
         "host",
         1,
         "accept",
-        "the C++ compiler is part of what was built; an image without one takes the builder's",
+        "the C++ compiler is part of what was built; an image where none runs takes the builder's",
         "use the builder's compiler version, or none",
     ),
     Factor(

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from .ancestors import Ancestor, check_ancestors
 from .codec import canonical
 from .digest import Digest
 from .factors import FactorValue, Facts, Fingerprint
@@ -167,7 +168,8 @@ class Manifest:
     ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
     ``attestation``: an in-toto statement of who built the pack from what (`provenance`). ``proof``: on what
     it was shown to work (`proof`). Both are absent in entries of older builders, and older clients ignore
-    them.
+    them. ``ancestors``: the revisions whose code can be in this one (`ancestors`), by digest; absent if there
+    are none.
     """
 
     statement: Statement
@@ -184,6 +186,7 @@ class Manifest:
     asked: dict[str, FactorValue] | None = None
     attestation: dict[str, Any] | None = None
     proof: Proof | None = None
+    ancestors: tuple[Ancestor, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -196,6 +199,7 @@ class Manifest:
             raise ValueError(f"key_facts: {len(self.key_facts or '')} characters, at most {MAX_ENCODED}")
         if self.attestation is not None and len(canonical(self.attestation)) > MAX_STATEMENT_BYTES:
             raise ValueError(f"attestation: more than {MAX_STATEMENT_BYTES} bytes")
+        check_ancestors(self.ancestors or ())
 
     @property
     def facts(self) -> Facts:

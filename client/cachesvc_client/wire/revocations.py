@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .admin import MAX_WHY
+from .admin import MAX_WHY, Descendant
 from .names import Lane, Namespace, ShortName
 
 
@@ -66,7 +66,8 @@ class SeenNode:
 class Revocation:
     """Describes what a revocation does, or did. ``namespace``: where the key is refused, or ``*``.
     ``signer_of``: the namespaces (or ``*``) that accepted the key until then. ``nodes`` holds the first of
-    them; ``more_nodes`` says whether there are more."""
+    them; ``more_nodes`` says whether there are more. ``descendants``: revisions that were made with what the
+    key signed, at most ``MAX_DESCENDANTS``."""
 
     key: str
     namespace: str
@@ -75,3 +76,4 @@ class Revocation:
     names: tuple[WithheldName, ...]
     nodes: tuple[SeenNode, ...]
     more_nodes: bool = False
+    descendants: tuple[Descendant, ...] = ()

@@ -68,6 +68,23 @@ elif how == "switched off":
     torch._inductor.config.force_disable_caches = True
 elif how == "plain":
     exec(ATTACH + IMPORT, space)
+elif how == "autograd function":
+    exec(ATTACH + IMPORT, space)
+    import torch
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * ctx.saved_tensors[0] * gradient
+
+    batch = space["inputs"]().requires_grad_()
+    output = torch.compile(lambda x: Square.apply(x).cos())(batch)
+    differences.append(float((output - (batch * batch).cos()).detach().abs().max()))
 elif how == "around the canary":
     exec(ATTACH + IMPORT, space)
     differences.append(call(space, backend=compiles_and_runs_the_graph))

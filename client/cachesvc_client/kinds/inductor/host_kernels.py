@@ -69,7 +69,7 @@ class HostKernels:
     def load_async(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``CppCodeCache.load_async``; any doubt falls through to the original."""
         begin = time.perf_counter()
-        if switched_off() == "force_disable_caches":
+        if switched_off() == "force_disable_caches" or self._used.left():
             return call()
         key = kernel_key(call.args[0], call.args[1:], call.kwargs)
         path = self._find(key)
@@ -99,6 +99,7 @@ class HostKernels:
                 return build()()
             self.loads += 1
             self._used.kernels[place] = path
+            self._used.loaded.add(place)
             return library
 
         with self._lock:

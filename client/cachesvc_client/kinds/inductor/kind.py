@@ -80,13 +80,14 @@ class InductorState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place, also those of Inductor's autotuner."""
+        self._used.left = functools.partial(callbacks.left, RULES.name)
         _HOST_KERNELS.install(functools.partial(self._kernels.load_async, callbacks))
         _RECORDS.install(self._used.record_artifact)
         for hook in _SAVES:
             hook.install(self._used.save)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():
-            hook.install(functools.partial(_look, callbacks.missed, absent))
+            hook.install(functools.partial(_look, self._used.left, callbacks.missed, absent))
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
@@ -122,9 +123,13 @@ class InductorState(KindState):
         """Return the FX and AOT keys that were saved or hit."""
         return self._used.keys()
 
+    def found_keys(self) -> set[str]:
+        """Return the FX and AOT keys of what was found in this process's folder, and not made by it."""
+        return set(self._used.found)
+
     def used_paths(self) -> set[str]:
-        """Return the paths of the host kernels that were built or loaded."""
-        return set(self._used.kernels)
+        """Return the paths of the host kernels that were loaded from an accepted folder."""
+        return set(self._used.loaded)
 
     def records(self) -> int:
         """Return how many records of PyTorch's there are."""
@@ -155,11 +160,17 @@ class InductorState(KindState):
         recompile_all(why)
 
 
-def _look(missed: Callable[[str], bool], absent: Callable[[Any], bool], call: imports.Call) -> Any:
-    """Run in the place of a look-up. ``missed``: takes a key that was not found, and returns whether to look
-    again; called until it returns false, since the guards of a dynamic graph may fit another revision's."""
+def _look(
+    left: Callable[[], str],
+    missed: Callable[[str], bool],
+    absent: Callable[[Any], bool],
+    call: imports.Call,
+) -> Any:
+    """Run in the place of a look-up. ``left``: returns whether the program has chosen the folder. ``missed``:
+    takes a key that was not found, and returns whether to look again; called until it returns false, since
+    the guards of a dynamic graph may fit another revision's."""
     answer = call()
-    while absent(answer) and missed(str(call.argument("key"))):
+    while absent(answer) and not left() and missed(str(call.argument("key"))):
         answer = call.original(*call.args, **call.kwargs)
     return answer
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from .versions import ARTIFACT_FOLDERS
 
 if TYPE_CHECKING:
     from ...wire.digest import Digest
+
+_log = logging.getLogger("cachesvc")
 
 
 class UsedFiles:
@@ -28,7 +31,13 @@ class UsedFiles:
         """Host kernels: relative path -> the file that was built or loaded."""
         self.built: dict[str, Digest] = {}
         """Relative paths of the host kernels that were built here, and their digests."""
-        self._saved: list[tuple[str, str, bytes]] = []
+        self.loaded: set[str] = set()
+        """Relative paths of the host kernels that were loaded from an accepted folder."""
+        self.found: set[str] = set()
+        """FX and AOT keys of what was found, and neither saved here before nor in another folder."""
+        self.left: Callable[[], str] = str
+        """Returns the words by which the program has chosen another folder, or an empty text."""
+        self._saved: dict[tuple[str, str, bytes], None] = {}
         """Those of the records that are of a save."""
         self._call = threading.local()
         """``saves``: how many saves are under way on a thread."""
@@ -46,9 +55,14 @@ class UsedFiles:
             content = b""
         elif ARTIFACT_FOLDERS.get(artifact) is None or not isinstance(content, bytes):
             return answer
-        self._artifacts.append((artifact, key, content))
+        if self.left():
+            return answer  # what lies in a folder of the program's is the program's
+        record = artifact, key, content
+        self._artifacts.append(record)
         if getattr(self._call, "saves", 0):
-            self._saved.append((artifact, key, content))
+            self._saved[record] = None
+        elif record not in self._saved:
+            self.found.add(key)
         return answer
 
     def save(self, call: imports.Call) -> object:
@@ -66,7 +80,9 @@ class UsedFiles:
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Drop host kernels of these paths and records of these keys: they are not to be captured."""
         self._artifacts = [record for record in self._artifacts if record[1] not in keys]
-        self._saved = [record for record in self._saved if record[1] not in keys]
+        self._saved = {record: None for record in self._saved if record[1] not in keys}
+        self.found -= set(keys)
+        self.loaded -= set(paths)
         self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
 
     def made(self) -> dict[str, Digest | None]:
@@ -75,7 +91,7 @@ class UsedFiles:
 
         saved = {
             _path_of(artifact, key, content): Digest.of(content) if content else None
-            for artifact, key, content in list(self._saved)
+            for artifact, key, content in tuple(self._saved)
         }
         return {**self.built, **saved}
 
@@ -83,12 +99,17 @@ class UsedFiles:
         """Return the paths of all files, relative to ``root``.
 
         Host kernels that were built here lie under PyTorch's own names. ``copied``: copy them into ``root``
-        first, whole, by rename; not into a folder that this process has left, since others may use it.
+        first, whole, by rename; not into a folder that this process has left, since others may use it. What
+        cannot be copied, since a program or a cleaner has removed it, is left out.
         """
         paths = {_path_of(*record) for record in list(self._artifacts)}
         for path, source in list(self.kernels.items()) if copied else ():
-            _copy_whole(source, root / path)
-            paths.add(path)
+            try:
+                _copy_whole(source, root / path)
+            except OSError as error:
+                _log.debug("%s: left out: %s", source, error)
+            else:
+                paths.add(path)
         return paths
 
 

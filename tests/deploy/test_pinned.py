@@ -1,0 +1,126 @@
+"""Test that what others made is named by its digest where that is known, and that a new name by a tag is
+found."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.security.issuer import running_issuer
+from tests.security.job_world import MAIN
+
+from ..registry.registry_making import Server, ok
+from .charts import ROOT
+from .composite import as_runner
+
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+FILES = [
+    ROOT / "Dockerfile",
+    *(
+        path
+        for folder in ("deploy", "examples", ".github")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.is_file() and "templates" not in path.parts
+    ),
+    *PAGES,
+]
+ACTION = re.compile(r"^\s*(?:- )?uses: *(\S+)(.*)$", re.MULTILINE)
+IMAGE = re.compile(
+    r"^\s*(?:- )?(?:image:|FROM) *(?:\{(?:reference|repository): *)?\"?([^\s\",}]+)", re.MULTILINE
+)
+INSTALL = re.compile(r"pip install [^\n]*-r \S+")
+OURS = re.compile(
+    r"(?:cachesvc(?:-client)?|registry\.example\.com/[\w/-]+)(?::|$)|\$\{(?:REGISTRY_IMAGE|CLIENT|SERVICE)\b"
+)
+"""Images that the reader builds, or has."""
+STAGE = re.compile(r"^FROM .* AS (\S+)", re.MULTILINE)
+TAGGED = {
+    "Dockerfile": {"python:3.12-slim-bookworm"},
+    "deploy/compose/compose.yaml": {
+        "caddy:2.10-alpine",
+        "postgres:15-alpine",
+        "redis:7-alpine",
+        "versity/versitygw:v1.8.0",
+    },
+    "deploy/gitlab/warm.yml": {"python:3.12-slim-bookworm"},
+    "docs/recipes/deployment.md": {"python:3.12-slim"},
+}
+"""Images that are named by a tag: nobody has looked their digests up. docs/operate.md says so."""
+ACTIONS_OWN = "deploy/github/action/action.yml"
+"""Installs the project of its own commit, which has no hashes."""
+
+
+def movable(text: str, name: str) -> Iterator[str]:
+    """Yield what a file names by something that can be moved to other bytes."""
+    for action, rest in ACTION.findall(text):
+        if action == "OWNER/cachesvc/deploy/github/action@COMMIT":
+            continue
+        if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) or not re.fullmatch(r" +# v[\d.]+", rest):
+            yield f"{action}: name the commit, and its tag in a comment"
+    stages = set(STAGE.findall(text))
+    for image in IMAGE.findall(text):
+        digest = re.search(r"@sha256:[0-9a-f]{64}$", image)
+        if not (digest or OURS.match(image) or image in stages or image in TAGGED.get(name, ())):
+            yield f"{image}: name the digest"
+    for command in INSTALL.findall(text):
+        if "--require-hashes" not in command and name != ACTIONS_OWN:
+            yield f"{command}: not by hashes"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_named_by_what_can_be_moved(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    assert list(movable(path.read_text(), name)) == []
+
+
+def test_every_image_that_has_a_tag_alone_is_still_there() -> None:
+    for name, images in TAGGED.items():
+        assert images <= set(IMAGE.findall((ROOT / name).read_text())), name
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("deploy/github/warm.yml", "      - uses: actions/checkout@v4"),
+        ("deploy/github/warm.yml", "        uses: actions/checkout@main  # v4.4.0"),
+        ("deploy/github/warm.yml", f"      - uses: actions/checkout@{'a' * 40}"),
+        ("deploy/github/warm.yml", f"      - uses: actions/checkout@{'a' * 39}  # v4.4.0"),
+        ("deploy/github/warm.yml", "      - uses: OWNER/cachesvc/deploy/github/action@main"),
+        ("deploy/compose/compose.yaml", "    image: redis:latest"),
+        ("deploy/compose/compose.yaml", "    image: redis"),
+        ("deploy/kubernetes/node-agent.yaml", "          image: busybox:1.36"),
+        ("deploy/kubernetes/new.yaml", "          image: {reference: docker.io/other/bundles:1}"),
+        ("deploy/gitlab/warm.yml", f"  image: python:3.12@sha256:{'a' * 63}"),
+        ("Dockerfile", "FROM python:3.13-slim AS other"),
+        ("deploy/gitlab/warm.yml", "    - python -I -m pip install -r requirements.txt"),
+    ],
+)
+def test_a_new_name_that_can_be_moved_is_found(name: str, line: str) -> None:
+    assert list(movable(f"{line}\n", name))
+
+
+def test_the_login_of_the_workflow_s_tests_gets_a_token_that_reads(tmp_path: Path) -> None:
+    """The step's own script, with bash, against a registry and an issuer as GitHub's."""
+    jobs = yaml.safe_load((ROOT / "deploy/github/warm.yml").read_text())["jobs"]
+    [script] = [step["run"] for step in jobs["test"]["steps"] if step.get("id") == "login"]
+    env = {"CACHESVC_SERVER_PRIVATE_ADDRESSES": "true"}
+    with running_issuer() as issuer, Server(tmp_path / "data", env=env).running() as server:
+        issuer.add_key("one")
+        rule = {"issuer": issuer.url, "audience": server.url, "claims": MAIN, "namespace": "team"}
+        ok(server.api().http.post("/v1/publishers", json=rule | {"role": "read", "lane": "nothing"}))
+        output = tmp_path / "output"
+        variables = {"CACHESVC_URL": server.url, "GITHUB_OUTPUT": str(output), "NO_PROXY": "127.0.0.1"}
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        environ = as_runner({**variables, **issuer.github()})
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        token = output.read_text().strip().removeprefix("token=")
+        assert result.stdout == f"::add-mask::{token}\n"
+        who = ok(server.api(token).http.get("/v1/whoami"))
+        assert (who["role"], who["namespace"], who["lane"]) == ("read", "team", "nothing"), json.dumps(who)
