@@ -140,8 +140,12 @@ class RedisHot:
         return listener.stop
 
     def check(self) -> None:
+        # What hints need and a PING does not: two keys at once, a write, a channel.
+        one, other = f"{self._prefix}check/1", f"{self._prefix}check/2"
         try:
-            self._redis.ping()
+            self._redis.mget([one, other])
+            self._redis.set(one, b"", px=1)
+            self._redis.publish(one, b"")
         except redis.RedisError as error:
             raise Unavailable(f"Redis cannot be used: {_line(error)}", _hint(error)) from None
 
@@ -218,7 +222,26 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+_KINDS = {
+    "CROSSSLOT": "a Redis Cluster",
+    "MOVED": "a Redis Cluster",
+    "CLUSTERDOWN": "a Redis Cluster",
+    "Hash slot": "a Redis Cluster",
+    "read only replica": "a replica",
+    "READONLY": "a replica",
+    "unknown command": "a Sentinel",
+}
+"""A part of an error -> what the setting names in the place of a server."""
+
+
 def _hint(error: Exception) -> str:
-    if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return "the user of the setting redis needs the rights ~cachesvc/* &cachesvc/* +@all -@dangerous"
+    if isinstance(error, redis.AuthenticationError):
         return "the setting redis holds user and password: redis://user:password@host:6379/0"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "for a private authority the setting redis ends in ?ssl_ca_certs=/path/to/ca.pem"
+    kind = next((kind for part, kind in _KINDS.items() if part in f"{type(error).__name__} {error}"), "")
+    if kind:
+        return f"the setting redis names {kind}: name one primary server, or a proxy in front of it"
     return "check the setting redis; until it answers, replicas are slower and nothing else"

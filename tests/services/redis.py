@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from .process import absent, connects, folder, free_port, running, until
 
 
 @contextlib.contextmanager
-def redis_server(port: int | None = None, *options: str) -> Iterator[str]:
-    """Return ``redis://…`` of an empty server."""
+def redis_server(
+    port: int | None = None, *options: str, configuration: Path | None = None
+) -> Iterator[str]:
+    """Return ``redis://…`` of an empty server. ``configuration``: a file that it may write."""
     program = shutil.which("redis-server")
     if program is None:
         absent("redis-server", "redis-server")
     port = port or free_port()
     command = [
         program,
+        *([str(configuration)] if configuration else []),
         "--port",
         str(port),
         "--bind",

@@ -42,7 +42,7 @@ REVISION_COLUMNS: Columns = {
     "files": lambda row: row.files,
     "used": lambda row: moment(row.last_used),
     "expires": lambda row: moment(row.expires),
-    "": lambda row: " ".join(filter(None, ["head" if row.head else "", _marks(row)])),
+    "": lambda row: _words("head" if row.head else "", _marks(row, row.withdrawn_ancestor)),
 }
 
 
@@ -53,7 +53,10 @@ SIGNER_COLUMNS: Columns = {
 }
 
 
-def _marks(row: Any) -> str:
-    withheld = "quarantined" if row.quarantined else "withheld" if row.withdrawn_ancestor else ""
-    marks = ["pinned" if row.pinned else "", withheld]
-    return " ".join(filter(None, marks))
+def _marks(row: Any, withdrawn_ancestor: str | None = None) -> str:
+    withheld = "quarantined" if row.quarantined else "withheld" if withdrawn_ancestor else ""
+    return _words("pinned" if row.pinned else "", withheld)
+
+
+def _words(*words: str) -> str:
+    return " ".join(filter(None, words))

@@ -1,14 +1,17 @@
-"""Finds functions of torch that a program changed in place: the old object, with other code or defaults.
+"""Finds functions of torch that a program changed in place: the old object, with other code, defaults or
+variables around it.
 
 What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
 before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
-changed before `watch` is found by `compare`, with the code that Python loads from torch's files.
+changed before `watch` is found by `compare`, with the code that Python loads from torch's files. CPython tells
+nobody of a variable in a closure: `keep` keeps the functions in them as they were judged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -25,6 +28,8 @@ _before: dict[int, tuple[types.FunctionType, tuple[Any, ...]]] = {}
 """Id of a function that was assigned to -> the function, and what it had first."""
 _found: dict[str, None] = {}
 """Names of functions that had been changed before `watch`."""
+_cells: dict[int, tuple[types.CellType, Any, str]] = {}
+"""Id of a variable in a closure -> it, the function that it held first, and the function around it."""
 _late: bool | None = None
 """Whether torch was loaded before `watch`; ``None`` before it."""
 
@@ -77,7 +82,57 @@ def changed() -> str:
                     return (
                         f"{function.__module__}.{function.__qualname__} has another {name} than torch gave it"
                     )
+    held = _changed_variable()
+    if held:
+        return f"{held} holds another function in its closure than torch gave it"
     return next((f"{name} has other code or defaults than its file" for name in _found), "")
+
+
+def _changed_variable() -> str:
+    kept = list(_cells.values())
+    try:
+        now = list(map(_CONTENT, [cell for cell, _, _ in kept]))
+    except ValueError:  # a variable was deleted
+        return next(name for cell, _, name in kept if not _has_content(cell))
+    return next((name for (_, first, name), value in zip(kept, now, strict=True) if value is not first), "")
+
+
+def _has_content(cell: types.CellType) -> bool:
+    with contextlib.suppress(ValueError):
+        return cell.cell_contents is not cell
+    return False
+
+
+_CONTENT = operator.attrgetter("cell_contents")
+
+
+def keep(values: Iterable[Any]) -> None:
+    """Keep the functions that stand in closures of torch's functions, for `changed`. What a closure holds
+    beside functions is the state of a wrapper, which torch itself changes."""
+    waiting = [value for value in values if type(value) in _HOLDERS]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is staticmethod or kind is classmethod:
+            waiting.append(value.__func__)
+        elif kind is property:
+            waiting += [value.fget, value.fset]
+        elif kind is types.FunctionType:
+            for cell in value.__closure__ or ():
+                if id(cell) not in _cells and _has_content(cell) and callable(cell.cell_contents):
+                    name = f"{value.__module__}.{value.__qualname__}"
+                    _cells[id(cell)] = (cell, cell.cell_contents, name)
+                    waiting.append(cell.cell_contents)
+            if "__wrapped__" in value.__dict__:
+                waiting.append(value.__dict__["__wrapped__"])
+
+
+_HOLDERS = frozenset((types.FunctionType, staticmethod, classmethod, property))
+
+
+def forget() -> None:
+    """Let go of what was judged."""
+    _cells.clear()
 
 
 def compare(values: Iterable[Any]) -> None:

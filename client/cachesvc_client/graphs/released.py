@@ -74,6 +74,7 @@ class _Namespace:
         if _is_of_operators(self.holder):
             self.changed = dict(stock.operator_changes(self.holder))
             return
+        in_place.keep(self.values)
         if signatures.is_known_namespace(self.names):
             return
         in_place.compare(self.values)
@@ -247,6 +248,7 @@ def _forget() -> None:
     global _released
     _released = Released()
     tables.forget()
+    in_place.forget()
 
 
 def judged() -> bytes:

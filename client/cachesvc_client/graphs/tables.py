@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import stock
+from . import in_place, stock
 from .code_digest import is_library
 from .keys import CORE
 from .signatures import is_own_entry
@@ -133,6 +133,7 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
             continue
         if not is_own_entry(name, value, functools.partial(is_own, key, value)):
             found.append((name, value))
+    in_place.keep(values)
     _judged[place] = (keys, values, found)
     return found
 

@@ -78,6 +78,36 @@ def change():
 """
 
 
+HELD = {
+    "F.max_pool2d": "F.max_pool2d(x[None], 2)",
+    "F.adaptive_max_pool1d": "F.adaptive_max_pool1d(x, 2)",
+    "torch.Tensor.__rpow__": "2.5 ** x",
+    "torch.Tensor.__rsub__": "2.5 - x",
+    "torch.Tensor.__floordiv__": "x // 0.3",
+    "torch._refs.nn.functional.softplus": "F.softplus(x)",
+    "torch._refs.nn.functional.mish": "F.mish(x)",
+    "torch._refs.logaddexp": "torch.logaddexp(x, x * 2)",
+    "torch._decomp.decompositions.mse_loss": "F.mse_loss(x, x * 3)",
+    "torch._decomp.decompositions.hardsigmoid": "F.hardsigmoid(x)",
+    "torch._inductor.decomposition.round_dec": "torch.round(x * 3, decimals=1)",
+}
+_HELD = """
+def other(*args, **kwargs):
+    return torch.full((4, 8), 7.0)
+
+def change():
+    function = getattr({place}, "__func__", {place})
+    changed = 0
+    while function is not None:
+        for cell in function.__closure__ or ():
+            if callable(cell.cell_contents) and not isinstance(cell.cell_contents, type):
+                cell.cell_contents = other
+                changed += 1
+        function = getattr(function, "__wrapped__", None)
+    assert changed
+"""
+
+
 def of_changes_in_place(_: random.Random) -> Iterator[Case]:
     """Yield cases for defaults, code, constants and closures of torch's functions."""
     group = "in place"
@@ -95,6 +125,9 @@ def of_changes_in_place(_: random.Random) -> Iterator[Case]:
         yield Case(group, f"{place}.__code__", program + own + change)
         change = f"def change():\n    with_other_constants(inner({place}))\n"
         yield Case(group, f"constants of {place}.__code__", program + _CONSTANTS + change)
+    for place, call in HELD.items():
+        program = f"import torch._refs.nn.functional, torch._inductor.decomposition\ndef program(x):\n    return {call} + SALT\n"
+        yield Case(group, f"closure of {place}", program + _HELD.format(place=place))
     for place, (call, kind) in LOWERED.items():
         program = f"import torch._inductor.lowering, torch._inductor.codegen.cpp\ndef program(x):\n    return {call} + SALT\n"
         own = f"{_INNER}def own(x, *args, **kwargs):\n    return x\n"
