@@ -35,6 +35,7 @@ _PARTS = (
     "starts",
     "loading",
     "folders",
+    "users",
     "own",
     "jobs",
     "trust",

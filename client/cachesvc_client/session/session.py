@@ -240,6 +240,7 @@ class Session:
 
         self.config, self.result, self.waited = config, RestoreResult(), True
         self._process.prepare(config, self.result)
+        self._process.sweep_folders()
         self._status = "local"
         self._configured.set()
         self._restore_attempt.end()
@@ -398,6 +399,7 @@ class Session:
         if self.has_revisions:
             self._callbacks.report()
             self._callbacks.start_watch()
+        self._process.sweep_folders()
 
     def _agreement_subject(self) -> tuple[object, ...]:
         """Return what distinguishes this attempt from the others of a job, the same in each of its ranks."""
