@@ -191,17 +191,19 @@ class SessionRestore:
         self._restore_each(self.missed, accept, replace(self._context, revisions=[]), agreement)
 
     def fetch_head(
-        self, request: NameRequest, is_head: Callable[[Manifest], bool]
+        self, request: NameRequest, is_head: Callable[[Manifest], bool], own: PublicKey
     ) -> tuple[StagedRevision, Path] | None:
         """Brings the revision under a name for which ``is_head`` is true to this node, and returns it with
-        its pack; ``None`` if the registry offers none. Installs nothing. Raises as `accept_revisions` does.
+        its pack; ``None`` if the registry offers none. Installs nothing. ``own``: this process's key, which
+        counts too. Raises as `accept_revisions` does.
         """
         from ..http.registry import Remote
 
         config = self._config
         context = replace(self._context, revisions=[], fresh=True, ahead=False, most=None)
         with Remote(config.url or "", config.token, allow_links=config.allow_links) as remote:
-            context = replace(context, acceptance=config.acceptance(self._policy(remote, 5.0)))
+            acceptance = config.acceptance(self._policy(remote, 5.0)).trusting(own)
+            context = replace(context, acceptance=acceptance)
             with suppress(NotFound, Incompatible):
                 accept_revisions(request, remote, context, RestoreResult())
             for staged in context.revisions:
