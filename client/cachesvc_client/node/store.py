@@ -2,6 +2,7 @@
 
     <root>/v1/packs/<hex>         whole packs; the time of modification is that of the last use
     <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
+    <root>/v1/slow/<hex>          how fast a pack came for which a start waited in vain; good for minutes
     <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
     <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, and why
@@ -39,6 +40,7 @@ from ..wire.protocol import ANSWER_SECONDS
 from ..wire.sizes import parse_size
 from .load_mark import PART, LoadMark, settle_left_behind
 from .private_folders import PrivateFolders
+from .slow_downloads import SlowDownloads
 from .store_files import FULL_ERRORS, StoreFiles, open_plain_file
 from .store_root import SETTING, store_root
 
@@ -124,6 +126,7 @@ class NodeStore:
         self._files = StoreFiles(root, step)
         self._folders = PrivateFolders(self._files)
         self._load_mark = LoadMark(self._files)
+        self.slow = SlowDownloads(self._files)
 
     @property
     def trust_folder(self) -> Path:

@@ -36,6 +36,7 @@ _PARTS = (
     "loading",
     "folders",
     "users",
+    "slow",
     "own",
     "jobs",
     "trust",

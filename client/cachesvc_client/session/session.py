@@ -166,6 +166,8 @@ class Session:
         if not over() or (self._begin_claim() and not over()):
             text = "%s: not restored after %.1f s, this process compiles"
             logger.write(logging.WARNING, text, self.label, self._deadline.seconds or 0.0)
+            if self.restoring is not None:
+                self.restoring.compile_goes_on()
         self.waited = True
 
     def runs_eagerly(self) -> bool:
