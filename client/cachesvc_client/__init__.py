@@ -120,7 +120,8 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
     """Publish what this process compiled or used, now. Blocks until it is committed.
 
     Without this call a process in mode ``readwrite`` publishes when it is quiet, into a lane; this call
-    publishes into the trunk, or into CACHESVC_LANE. Needs the mode ``readwrite``, a token that may write, and
+    publishes into the trunk, or into CACHESVC_LANE. What the same key has published there stays beside it, so
+    builds of several shapes publish under one name. Needs the mode ``readwrite``, a token that may write, and
     CACHESVC_SIGNING_KEY. Call it after the first backward, where there is one. In a job of several ranks on
     one node every rank calls it: they become one revision, which rank 0 publishes; only rank 0 needs token
     and key.

@@ -163,6 +163,70 @@ def test_a_wrong_command_line_is_one_line(words, status, message):
     assert (result.returncode, result.stderr.strip(), result.stdout) == (status, message, "")
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A Python without the .pth file, and an agent: its sitecustomize runs no other one, and its launcher
+    puts it first."""
+    place = tmp_path_factory.mktemp("bare")
+    venv.create(place / "venv", with_pip=False)
+    (place / "agent").mkdir()
+    (place / "agent/sitecustomize.py").write_text("agent = True\n")
+    launcher = place / "agent-run"
+    launcher.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"os.environ['PYTHONPATH'] = {str(place / 'agent')!r} + ':' + os.environ['PYTHONPATH']\n"
+        "words = [word for word in sys.argv[1:] if word != 'run-program']\n"
+        "os.execvp(words[0], words)\n"
+    )
+    launcher.chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize("words", [("agent-run",), ("agent-run", "run-program")])
+def test_an_agent_that_goes_first_is_named_at_the_launch(bare, words):
+    command = (bare / words[0], *words[1:], bare / "venv/bin/python", "-c", REACHED)
+    result = run("team/bert", "--", *command)
+    assert (result.returncode, result.stdout) == (0, "False\n"), "the program runs all the same"
+    [line] = result.stderr.splitlines()
+    assert f"does not attach: {bare / 'agent/sitecustomize.py'} goes first" in line
+    assert "(install cachesvc-client with pip into that Python, or call cachesvc_client.attach())" in line
+
+
+@pytest.mark.parametrize("flag", ["-I", "-ES"])
+def test_a_python_that_reads_nothing_is_named_at_the_launch(bare, flag):
+    result = run("team/bert", "--", bare / "venv/bin/python", flag, "-c", REACHED)
+    assert result.stdout == "False\n" and f"python {flag} does not attach" in result.stderr
+
+
+def test_an_agent_that_runs_the_next_sitecustomize_is_none_to_name(bare, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("agent = True\n")
+    paths = f"{tmp_path}:{CLIENT}"
+    result = run("team/bert", "--", bare / "venv/bin/python", "-c", REACHED, PYTHONPATH=paths)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+def test_no_other_program_is_started_twice(bare, tmp_path):
+    job = tmp_path / "submit"
+    job.write_text(f"#!{sys.executable}\nopen({str(tmp_path / 'jobs')!r}, 'a').write('x')\n")
+    job.chmod(0o755)
+    run("team/bert", "--", job, "job", "submit", "--", bare / "venv/bin/python", "-c", REACHED)
+    assert (tmp_path / "jobs").read_text() == "x"
+
+
+def test_the_doctor_names_an_agent_that_goes_first(bare, monkeypatch):
+    from cachesvc_client.commands import doctor
+
+    monkeypatch.setattr(doctor, "has_pth", lambda: False)
+    monkeypatch.setattr(sys, "executable", str(bare / "venv/bin/python"))
+    behind = f"{EVERY_PROCESS}:{CLIENT}"
+    monkeypatch.setenv("PYTHONPATH", f"{bare / 'agent'}:{behind}")
+    check = doctor._bootstrap()
+    assert (check.status, check.mend) == ("fail", doctor.REMEDY)
+    assert check.found.startswith(f"{bare / 'agent/sitecustomize.py'} goes first")
+    monkeypatch.setenv("PYTHONPATH", behind)
+    assert doctor._bootstrap().status == "ok"
+
+
 # The .pth file, as pip puts it into site-packages.
 
 

@@ -276,65 +276,131 @@ def test_private_folders_are_separate(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "v1"], "the target of a link is not emptied"
 
 
-def test_the_first_process_empties_a_private_folder_and_others_share_it(tmp_path):
-    path = tmp_path / "v1/folders" / DIGEST.hex
+def unused(tmp_path):
+    """Let the next sweep find nothing that changed lately."""
+    for path, _, _ in os.walk(tmp_path / "v1/folders"):
+        set_age(Path(path), 3600)
 
+
+def test_each_first_process_has_a_new_private_folder_and_others_share_it(tmp_path):
     def compiles():
         (NodeStore(tmp_path).folder(DIGEST) / "deep/er").mkdir(parents=True)
-        (path / "deep/er/planted").write_text("by a process that has ended")
 
-    assert run_in_child(compiles) == 0 and (path / "deep/er/planted").exists()
+    assert run_in_child(compiles) == 0
+    [old] = (tmp_path / "v1/folders").iterdir()
+    (old / "deep/er/planted").write_text("by a process that has ended")
     store = NodeStore(tmp_path)
-    assert store.folder(DIGEST) == path and not list(path.iterdir())
-    assert not list((tmp_path / "v1/tmp").iterdir())
+    path = store.folder(DIGEST)
+    assert path != old and not list(path.iterdir())
+    assert (old / "deep/er/planted").exists(), "nobody is waited for"
     (path / "mine").write_text("compiled meanwhile")
     assert NodeStore(tmp_path).folder(DIGEST) == path  # The same process opens it once more.
     assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
-    assert (path / "mine").exists()
     store.leave(path)
-    assert (path / "mine").exists(), "another store of this process has the folder open"
+    assert NodeStore(tmp_path).folder(DIGEST) == path, "another store of this process has the folder open"
+    unused(tmp_path)
+    store.sweep_folders()
+    assert [*(tmp_path / "v1/folders").iterdir()] == [path]
 
 
 def test_a_folder_of_one_process_is_empty_and_private(tmp_path):
     mine = NodeStore(tmp_path).own_folder("driver")
-    (mine / "entry").write_text("mine")
 
     def other():
         theirs = NodeStore(tmp_path).own_folder("driver")
         assert theirs != mine and not list(theirs.iterdir())
-        (theirs / "entry").write_text("theirs")
 
     assert run_in_child(other) == 0
-    assert (mine / "entry").read_text() == "mine"
     again = NodeStore(tmp_path).own_folder("driver")
     assert again != mine and not list(again.iterdir()), "the folder of the process that has ended"
-    assert len(list((tmp_path / "v1/folders").iterdir())) == 2
+    unused(tmp_path)
+    NodeStore(tmp_path).sweep_folders()
+    assert {*(tmp_path / "v1/folders").iterdir()} == {mine, again}
 
 
-def test_after_a_kill_during_the_emptying_of_a_folder_the_next_goes_on(tmp_path):
-    path = tmp_path / "v1/folders" / DIGEST.hex
-
+def test_after_a_kill_while_a_folder_is_removed_the_next_goes_on(tmp_path):
     def leaves():
-        (NodeStore(tmp_path).folder(DIGEST) / "planted").write_text("x")
+        (NodeStore(tmp_path).folder(DIGEST) / "left").write_text("x")
 
     assert run_in_child(leaves) == 0
-    assert run_in_child(lambda: NodeStore(tmp_path, step=kill_at_step(1)).folder(DIGEST)) != 0
-    assert not (path / "planted").exists()
-    assert NodeStore(tmp_path).folder(DIGEST) == path and not list(path.iterdir())
+    unused(tmp_path)
+    assert run_in_child(lambda: NodeStore(tmp_path, step=kill_at_step(1)).sweep_folders()) != 0
+    [gone] = (tmp_path / "v1/folders").iterdir()
+    assert gone.name.endswith(".gone")
+    NodeStore(tmp_path).sweep_folders()
+    assert not list((tmp_path / "v1/folders").iterdir()) and not list((tmp_path / "v1/users").iterdir())
 
 
-def test_unused_private_folders_are_deleted_if_nobody_has_them_open(tmp_path):
-    used, other = Digest.of(b"1"), Digest.of(b"2")
+def use_without_descriptors(tmp_path, ready, until):
+    """Open a private folder, close every descriptor, and use the folder in a forked child."""
+    NodeStore(tmp_path).folder(DIGEST)
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 1024)
+    ready.touch()
+    while not until.exists():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("lock", ["mapped", "open"])
+def test_a_forked_child_without_descriptors_keeps_a_folder(tmp_path, monkeypatch, lock):
+    """Where a mapping does not keep the lock of a mark (overlayfs), the mark names the process."""
+    if lock == "open":
+        monkeypatch.setattr("cachesvc_client.node.folder_users._map", lambda _: None)
+    store, ready, until = NodeStore(tmp_path / "store"), tmp_path / "ready", tmp_path / "until"
+    try:
+        run_in_child(lambda: use_without_descriptors(tmp_path / "store", ready, until))
+        while not ready.exists():
+            time.sleep(0.01)
+        [path] = (tmp_path / "store/v1/folders").iterdir()
+        store._folders.sweep(settled=0)
+        assert path.exists() and store.folder(DIGEST) == path, "a process that lives shares it"
+        store.leave(path)
+    finally:
+        until.touch()
+    while path.exists():  # The child ends.
+        store._folders.sweep(settled=0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "days", "stays"), [("", 30, True), ("another", 1, True), ("another", 8, False)]
+)
+def test_the_mark_of_another_host_ends_by_age_alone(tmp_path, kernel, days, stays):
     store = NodeStore(tmp_path)
-    mine = store.folder(used)
-    assert run_in_child(lambda: NodeStore(tmp_path).folder(other)) == 0  # The other process has ended.
-    theirs = tmp_path / "v1/folders" / other.hex
-    (theirs / "inner").mkdir()
-    for path in (mine, theirs):
-        set_age(path, 31 * 24 * 3600)
-    store.evict()
-    assert mine.exists()
-    assert not theirs.exists()
+    folder, _ = store.folder(DIGEST), store.own_folder("other")
+    [mark] = (tmp_path / "v1/users").glob(f"{folder.name}.*")
+    words = mark.read_text().split()
+    store.leave(folder)
+    mark.write_text(" ".join([kernel or words[0], *words[1:4], "open"]))
+    set_age(mark, days * 24 * 3600)
+    store._folders.sweep(settled=0)
+    assert folder.exists() == stays
+
+
+def test_a_folder_in_which_something_changed_lately_stays(tmp_path):
+    """A process that names it may hide that: its title can lie where its variables were."""
+    assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "a/b").mkdir(parents=True)) == 0
+    [path] = (tmp_path / "v1/folders").iterdir()
+    unused(tmp_path)
+    (path / "a/b/now").touch()
+    NodeStore(tmp_path).sweep_folders()
+    assert path.exists()
+    unused(tmp_path)
+    NodeStore(tmp_path).sweep_folders()
+    assert not path.exists()
+
+
+def test_where_processes_cannot_be_seen_in_time_folders_go_by_age(tmp_path, monkeypatch):
+    monkeypatch.setattr("cachesvc_client.node.private_folders.SWEEP_SECONDS", -1.0)
+    assert run_in_child(lambda: NodeStore(tmp_path).folder(DIGEST)) == 0
+    [path] = (tmp_path / "v1/folders").iterdir()
+    unused(tmp_path)
+    NodeStore(tmp_path).sweep_folders()
+    assert path.exists()
+    set_age(path, 8 * 24 * 3600)
+    NodeStore(tmp_path).sweep_folders()
+    assert not path.exists()
 
 
 def test_sequences_only_rise(tmp_path):

@@ -41,7 +41,7 @@ class Registry:
 def keys_of(registry: Registry, partial: bool = False, deadline: float = 5.0) -> tuple[MissedKeys, Any]:
     session: Any = SimpleNamespace(
         ready=True,
-        restoring=SimpleNamespace(partial=partial, on_demand=registry),
+        restoring=SimpleNamespace(partial=partial, on_demand=registry, note_late=lambda: None),
         config=SimpleNamespace(deadline=deadline),
         result=RestoreResult(),
         label="team/x",

@@ -97,7 +97,8 @@ def _size(arguments: argparse.Namespace) -> int:
     rows = [(bytes_text(part.bytes), part.count, part.holds) for part in parts if part.count]
     print(aligned([("size", "count", "what"), *rows, (bytes_text(total), "", f"in {root}")]))
     print(
-        f"packs are kept up to {bytes_text(bound)} (CACHESVC_STORE_BYTES); the rest, for 30 days without use"
+        f"packs are kept up to {bytes_text(bound)} (CACHESVC_STORE_BYTES), cache folders while they are in "
+        "use, the rest for 30 days without use"
     )
     return 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import site
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -35,6 +35,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.text import count_text
+from .attach_check import REMEDY, goes_first, has_pth, look_at_start
 from .offer import ask_offer
 from .tables import aligned
 
@@ -221,13 +222,18 @@ def _threads(here: Fingerprint) -> Check:
 
 
 def _bootstrap() -> Check:
-    folders = {*site.getsitepackages(), *((site.getusersitepackages(),) if site.ENABLE_USER_SITE else ())}
-    if any(Path(folder, "cachesvc_client_bootstrap.pth").exists() for folder in folders):
+    if has_pth():
         return Check(
             "ok",
             "bootstrap",
             "the .pth file is in place: CACHESVC_NAME or CACHESVC_BUNDLE alone attaches every process",
         )
+    start = look_at_start([sys.executable], os.environ)
+    if start is not None and start.attaches:
+        return Check("ok", "bootstrap", "sitecustomize attaches every process that has this PYTHONPATH")
+    if start is not None and (first := goes_first(start)):
+        found = f"{first} goes first and does not run ours: nothing attaches"
+        return Check("fail", "bootstrap", found, REMEDY)
     return Check(
         "warn",
         "bootstrap",

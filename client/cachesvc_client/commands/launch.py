@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ..hooks.child_processes import python_path
 from ..wire.errors import printable
+from .attach_check import why_not_attached
 
 
 def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -27,6 +28,8 @@ def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     is not executable.
     """
     environ = environment(variables, os.environ)
+    if why := why_not_attached(command, environ):
+        print(printable(f"cachesvc: {why}"), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     try:

@@ -2,6 +2,7 @@
 
     <root>/v1/packs/<hex>         whole packs; the time of modification is that of the last use
     <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
+    <root>/v1/slow/<hex>          how fast a pack came for which a start waited in vain; good for minutes
     <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
     <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, and why
@@ -9,7 +10,8 @@
     <root>/v1/resolved/<hex>      the last answers to resolves: good for seconds, and for an outage
     <root>/v1/used/<hex>          entries that a program used at its last start, of a name with many
     <root>/v1/starts/<time>-<pid> what a start came to, for the command `stats`
-    <root>/v1/folders/<hex>/      private cache folders, 0700: each is named by what it may hold
+    <root>/v1/folders/<hex>/      private cache folders, 0700: each is named by what it may hold, and new
+    <root>/v1/users/<hex>.<hex>   held by a process that uses the private folder of this name
     <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
     <root>/v1/jobs/<hex>/         what the ranks of one job leave for each other, see `ranks.job_folder`
     <root>/v1/trust/<hex>/        verified trust metadata, for each registry and pinned root
@@ -38,6 +40,7 @@ from ..wire.protocol import ANSWER_SECONDS
 from ..wire.sizes import parse_size
 from .load_mark import PART, LoadMark, settle_left_behind
 from .private_folders import PrivateFolders
+from .slow_downloads import SlowDownloads
 from .store_files import FULL_ERRORS, StoreFiles, open_plain_file
 from .store_root import SETTING, store_root
 
@@ -51,7 +54,7 @@ when no byte moved for 10 seconds (`http.registry`), so its process is stopped o
 _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
 _FOLDER_SECONDS = 30 * 24 * 3600
-"""Seconds without use after which private folders and own results are removed."""
+"""Seconds without use after which own results are removed."""
 _MAX_ANSWER_BYTES = 192 << 20
 """Bytes of a kept answer, at most: as many as are read of a registry's (`http.registry`)."""
 _MAX_USED_BYTES = 20_000
@@ -105,7 +108,7 @@ class NodeStore:
     """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
     killed at any step, the next process goes on.
 
-    ``max_bytes`` bounds the packs (private folders are removed by age); `max_store_bytes` if absent.
+    ``max_bytes`` bounds the packs (private folders go once nobody uses them); `max_store_bytes` if absent.
     ``step`` receives the name of each step that was done, for tests that kill the process at a step.
     """
 
@@ -123,6 +126,7 @@ class NodeStore:
         self._files = StoreFiles(root, step)
         self._folders = PrivateFolders(self._files)
         self._load_mark = LoadMark(self._files)
+        self.slow = SlowDownloads(self._files)
 
     @property
     def trust_folder(self) -> Path:
@@ -360,6 +364,12 @@ class NodeStore:
         """Ends this process's use of a private folder, see `PrivateFolders.leave`."""
         self._folders.leave(path)
 
+    def sweep_folders(self) -> None:
+        """Removes the private folders that nobody is seen to use, see `PrivateFolders.sweep`. Never raises.
+        It takes seconds where many processes run."""
+        with contextlib.suppress(OSError), self._files.lock("folders", wait=False):
+            self._folders.sweep()
+
     def own_results(self, folder: Digest) -> Path:
         """Names the file that keeps what was compiled in a private folder, for the next process that uses
         it."""
@@ -388,16 +398,13 @@ class NodeStore:
         return path
 
     def evict(self, keep: Digest | None = None) -> None:
-        """Removes the packs that were used longest ago until the rest fits, private folders and own results
-        that were not used for 30 days, and leftovers that are a day old. Keeps ``keep`` and what is in use.
-        Never raises."""
+        """Removes the packs that were used longest ago until the rest fits, own results that were not used
+        for 30 days, and leftovers that are a day old. Keeps ``keep`` and what is in use. Never raises."""
         with contextlib.suppress(OSError, StorageFull), self._files.lock("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._files.sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
             self._files.sweep("own", _FOLDER_SECONDS)
-            for path in self._files.older("folders", _FOLDER_SECONDS):
-                self._files.remove_unless_used(path)
 
     def _download(
         self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None

@@ -35,6 +35,8 @@ _PARTS = (
     "starts",
     "loading",
     "folders",
+    "users",
+    "slow",
     "own",
     "jobs",
     "trust",

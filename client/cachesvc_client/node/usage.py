@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .private_folders import PrivateFolders
 from .store import JUST_USED_SECONDS
 from .store_files import LAYOUT, StoreFiles, remove_entry
 
@@ -58,9 +59,16 @@ def remove_cached(root: Path) -> Removal:
     files = StoreFiles(root, lambda _step: None)
     removed = size = in_use = 0
     for part in _CACHED:
-        for path in _entries(root / LAYOUT / part):
-            held = _bytes(path)
-            if part == "resolved":
+        entries = [(path, _bytes(path)) for path in _entries(root / LAYOUT / part)]
+        if part == "folders":
+            with files.raise_storage_full():
+                PrivateFolders(files).sweep(settled=0)
+        for path, held in entries:
+            if part == "folders":
+                if path.exists():
+                    in_use += 1
+                    continue
+            elif part == "resolved":
                 remove_entry(path)
             elif (part == "packs" and _just_used(path)) or not files.remove_unless_used(path):
                 in_use += 1

@@ -1,6 +1,6 @@
 """Keeps what this node compiled itself for its next start.
 
-So a service for which the registry has nothing compiles once, though its private cache folder is emptied at
+So a service for which the registry has nothing compiles once, though its private cache folder is a new one at
 each start. The results lie apart from the cache folders, as a bundle that the node's own key signs, and pass
 the same checks as every bundle.
 """

@@ -34,15 +34,16 @@ def publish_bundle(
     *,
     claim: ClaimRef | None = None,
     deed: str | None = None,
+    replaces: Callable[[Digest], bool] = lambda _: True,
 ) -> CommitAnswer:
     """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
 
     ``claim``: the claim to publish under; the commit releases it. To publish the head's own manifest again
     succeeds and moves no byte. If the head is newer, or another publisher was faster, the manifest is
-    signed again over that head, ``attempts`` times in all; then ``HeadConflict`` is raised. ``deed``: see
-    ``CommitRequest``. Raises ``ClaimLost`` if another process has taken the claim over, ``Untrusted`` if
-    the registry names a head of the far future, what ``Remote`` raises, and ``Corrupt`` before the first
-    byte is sent.
+    signed again over that head, ``attempts`` times in all; then ``HeadConflict`` is raised, and at once for a
+    head whose revision ``replaces`` returns false for. ``deed``: see ``CommitRequest``. Raises ``ClaimLost``
+    if another process has taken the claim over, ``Untrusted`` if the registry names a head of the far future,
+    what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
     """
     from ..trust.accept import Acceptance
 
@@ -55,7 +56,7 @@ def publish_bundle(
         statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
         return key.sign(replace(manifest, statement=statement))
 
-    return _publish(remote, path, verified, offset, envelope_over, attempts, claim, deed)
+    return _publish(remote, path, verified, offset, envelope_over, attempts, claim, deed, replaces)
 
 
 def publish_signed(
@@ -92,6 +93,7 @@ def _publish(
     attempts: int,
     claim: ClaimRef | None,
     deed: str | None,
+    replaces: Callable[[Digest], bool] = lambda _: True,
 ) -> CommitAnswer:
     """Commits, and repeats it while other publishers change the head.
 
@@ -108,6 +110,8 @@ def _publish(
             return CommitAnswer(entry, head.revision, created=False)
         with delivery(remote, verified.manifest, pack, offset) as commit:
             for left in reversed(range(attempts)):
+                if head is not None and not replaces(head.revision):
+                    raise HeadConflict(f"entry {entry}: revision {head.revision} came meanwhile")
                 try:
                     return commit(envelope_over(head), head.revision if head else None, claim, deed)
                 except HeadConflict:

@@ -24,6 +24,7 @@ from .plan import NameRequest, RestoreContext, RestoreProcess
 from .revision_restore import accept_bundles, accept_revisions
 
 if TYPE_CHECKING:
+    from ..bundle.seal import PublicKey
     from ..config import Config
     from ..http.registry import Remote
     from ..ranks.agreement import Agreement
@@ -89,6 +90,7 @@ class SessionRestore:
             # Ranks hit together or not at all, so what one of them lacks is not asked for.
             most=None if config.bundle or this_job() is not None or may_become_rank() else FEW_RESOLVED,
             offers=_node_offers(config, result),
+            patience=config.deadline,
         )
         self._on_demand: OnDemand | None = None
         self._asks_by_key = self._context.most is not None
@@ -166,9 +168,7 @@ class SessionRestore:
         A rank of a job skips this step, because either all ranks of a job hit or none does. So does a process
         that publishes, and one on a torch that is not supported: nobody has proven these results.
         """
-        if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
-            return
-        if not self.supported:
+        if not self._may_keep_own():
             return
         try:
             with self._process.installing, self._result.timed("install"):
@@ -176,12 +176,30 @@ class SessionRestore:
                     self._result.own = restore_own_results(self._process)
         except CacheSvcError as error:
             self._result.problems.append(str(error))
+        self._keep_own()
+
+    def _may_keep_own(self) -> bool:
+        config = self._config
+        return config.mode == "read" and config.keep_own and this_job() is None and self.supported
+
+    def _keep_own(self) -> None:
+        """Have the process keep what it compiles for the next start of this node."""
         # The process stores its own results when it ends. Python cannot import every module then, so the
         # modules that this needs are imported now.
         from ..bundle import seal  # noqa: F401
         from ..publication import build_bundle  # noqa: F401
 
         self._process.keeps_own = True
+
+    def note_late(self) -> None:
+        """Remember on this node what came too slowly: a compile waits for it no longer."""
+        self._context.store.slow.note_late()
+
+    def compile_goes_on(self) -> None:
+        """Note that a compile goes on before the restore is over: what it makes counts for the next start."""
+        self.note_late()
+        if self._may_keep_own():
+            self._keep_own()
 
     def restore_missed(self, accept: AcceptName, agreement: Agreement) -> None:
         """Restores the missed names again, since another process may publish them while this one waits.
@@ -191,17 +209,19 @@ class SessionRestore:
         self._restore_each(self.missed, accept, replace(self._context, revisions=[]), agreement)
 
     def fetch_head(
-        self, request: NameRequest, is_head: Callable[[Manifest], bool]
+        self, request: NameRequest, is_head: Callable[[Manifest], bool], own: PublicKey
     ) -> tuple[StagedRevision, Path] | None:
         """Brings the revision under a name for which ``is_head`` is true to this node, and returns it with
-        its pack; ``None`` if the registry offers none. Installs nothing. Raises as `accept_revisions` does.
+        its pack; ``None`` if the registry offers none. Installs nothing. ``own``: this process's key, which
+        counts too. Raises as `accept_revisions` does.
         """
         from ..http.registry import Remote
 
         config = self._config
         context = replace(self._context, revisions=[], fresh=True, ahead=False, most=None)
         with Remote(config.url or "", config.token, allow_links=config.allow_links) as remote:
-            context = replace(context, acceptance=config.acceptance(self._policy(remote, 5.0)))
+            acceptance = config.acceptance(self._policy(remote, 5.0)).trusting(own)
+            context = replace(context, acceptance=acceptance)
             with suppress(NotFound, Incompatible):
                 accept_revisions(request, remote, context, RestoreResult())
             for staged in context.revisions:

@@ -77,6 +77,8 @@ class RestoreContext:
         offers: Answers from the lists of this node's agent; ``None`` without one.
         partial: The restore appends the names of which it left revisions out, with the tag that answered.
         whole: The restore notes the names of which it left nothing out, also those that have no entry.
+        patience: Seconds that a start waits; what this node has seen to come too slowly for that is left to a
+            thread. ``None``: however long.
     """
 
     store: NodeStore
@@ -95,6 +97,7 @@ class RestoreContext:
     offers: NodeOffers | None = None
     partial: list[NameRequest] = field(default_factory=list)
     whole: dict[NameRequest, WholeAnswer] = field(default_factory=dict)
+    patience: float | None = None
 
     def note_whole(self, name_request: NameRequest, tag: Tag | None) -> None:
         """Note that the answer of ``tag`` has all that fits now, ``None``: that nothing is published. Of a

@@ -10,8 +10,10 @@ already written beside their final places (`node.staging`).
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +42,7 @@ from .plan import NameRequest, RestoreContext
 if TYPE_CHECKING:
     from ..http.registry import Remote
     from ..node.staging import Staging
-    from ..node.store import Watcher
+    from ..node.store import Download, Watcher
     from ..trust.accept import Accepted
 
 
@@ -351,15 +353,39 @@ def _fetch(
         shared = present or context.offers.store.pack(pack.digest, pack.size)
         if shared is not None:
             return shared
-    with result.timed("download"):
-        path, moved = context.store.fetch(
-            pack.digest,
-            pack.size,
-            lambda offset: remote.downloads.fetch(resolved, pack, offset),
-            watcher,
-        )
+
+    def download(offset: int) -> Iterator[bytes]:
+        return remote.downloads.fetch(resolved, pack, offset)
+
+    _leave_slow(pack, download, context)
+    with result.timed("download"), context.store.slow.awaited(pack.digest):
+        path, moved = context.store.fetch(pack.digest, pack.size, download, watcher)
         result.moved += moved
     return path
+
+
+def _leave_slow(pack: PackRecord, download: Download, context: RestoreContext) -> None:
+    """Raise ``Unavailable`` for a pack that came so slowly a while ago that this start would wait in vain. A
+    thread downloads it for a later start."""
+    from ..node.slow_downloads import REMEMBERED_SECONDS
+    from ..node.store import STALLED_SECONDS
+
+    store = context.store
+    left = store.slow.seconds_left(pack.digest, pack.size)
+    if context.patience is None or left <= context.patience or store.pack(pack.digest, pack.size) is not None:
+        return
+
+    def go_on() -> None:
+        with suppress(CacheSvcError):
+            store.fetch(pack.digest, pack.size, download)
+
+    if not store.slow.is_moving(pack.digest, STALLED_SECONDS):
+        with suppress(RuntimeError):  # no more threads
+            threading.Thread(target=go_on, name="cachesvc-download", daemon=True).start()
+    raise Unavailable(
+        f"pack {pack.digest}: it came too slowly for an earlier start, and this one does not wait for it",
+        f"look at the network to the registry; a start waits again in {duration_text(REMEMBERED_SECONDS)}",
+    )
 
 
 def _demand_fit(verified: Accepted, context: RestoreContext, result: RestoreResult) -> None:

@@ -181,6 +181,8 @@ class MissedKeys:
         if error is None:
             reason = "the registry did not answer within the deadline"
         for session, _ in self._on_demand():
+            if error is None and session.restoring is not None:
+                session.restoring.note_late()
             if session.result is not None:
                 session.result.problems.append(f"{session.label}: not asked for more: {reason}")
             text = "%s: not asked for what is compiled now, nor for more: %s"

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,9 @@ class ProcessFolders:
         """Whether the present folder is this process's own, so that more may be added while it compiles."""
         self._folder: Path | None = None
         """The private folder in use; ``None`` where the user named the folders."""
+        self._folder_name: Digest | None = None
+        """What `_folder` is named by, the same at each start."""
+        self._swept = False
         self._compiling = 0
         """How many compiles are under way."""
         self._looking_up = 0
@@ -124,7 +127,7 @@ class ProcessFolders:
                 for state in self.kinds.values():
                     state.set_environment(fingerprint)
                 without_revisions = folder_name(fingerprint, {scope: ()})
-                self._use_folder(lambda: store.folder(without_revisions))
+                self._use_folder(without_revisions, lambda: store.folder(without_revisions))
                 self.fingerprint = fingerprint
             self._accepted.setdefault(scope, {})
             return store, self.fingerprint
@@ -152,6 +155,7 @@ class ProcessFolders:
         is added. Raises as `NodeStore.folder` does.
         """
         from ..node.trust_scope import folder_name
+        from ..wire.digest import Digest
 
         assert self._store is not None and self.fingerprint is not None
         others = self._accepted_revisions()
@@ -164,13 +168,14 @@ class ProcessFolders:
             self._note(accepted)
             return []
         name = folder_name(self.fingerprint, names)
-        folder = self._store.own_folder(f"more than {name}") if alone else self._store.folder(name)
+        name = Digest.of(f"more than {name}".encode()) if alone else name
+        folder = self._store.own_folder(str(name)) if alone else self._store.folder(name)
         with self.lock:
             busy = self._writes_files() if at_look_up else self._compiling
             if busy or not may_install():
                 self._store.leave(folder)
                 return None
-            self._use_folder(lambda: folder)
+            self._use_folder(name, lambda: folder)
         self._alone, self._accepted = alone, together
         self._note(accepted)
         self.accept(others)
@@ -255,19 +260,25 @@ class ProcessFolders:
     def own_results(self) -> Path | None:
         """Return where this node keeps what is compiled in the present folder; ``None`` if the user named
         the folder."""
-        from ..wire.digest import Digest
-
-        if self._store is None or self._folder is None:
+        if self._store is None or self._folder is None or self._folder_name is None:
             return None
-        return self._store.own_results(Digest(f"sha256:{self._folder.name}"))
+        return self._store.own_results(self._folder_name)
 
-    def _use_folder(self, private: Callable[[], Path]) -> None:
-        """Give the compilers the private folder, unless the user named theirs."""
+    def sweep_folders(self) -> None:
+        """Remove the private folders that earlier processes of this node have left, once, on a thread."""
+        if self._store is None or self._swept:
+            return
+        self._swept = True
+        with suppress(RuntimeError):  # no more threads: the next start does it
+            threading.Thread(target=self._store.sweep_folders, name="cachesvc-sweep", daemon=True).start()
+
+    def _use_folder(self, named_by: Digest, private: Callable[[], Path]) -> None:
+        """Give the compilers the private folder of this name, unless the user named theirs."""
         assert self._store is not None
         before = self._folder
 
         def choose() -> Path:
-            self._folder = private()
+            self._folder, self._folder_name = private(), named_by
             return self._folder
 
         self.folders.settle(choose)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..hooks import logger
-from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, StorageFull, Unsupported
+from ..wire.errors import (
+    CacheSvcError,
+    Forbidden,
+    HeadConflict,
+    InvalidRequest,
+    NotWarm,
+    StorageFull,
+    Unsupported,
+)
 from ..wire.names import Lane, Name, Target
 
 if TYPE_CHECKING:
@@ -21,14 +29,18 @@ if TYPE_CHECKING:
     from ..publication.build_bundle import Draft
     from ..ranks.job import Job
     from ..ranks.join_files import HandIn
+    from ..restore.name_restore import SessionRestore
+    from ..restore.plan import NameRequest
+    from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
-    from ..wire.records import Manifest
     from .session import Session
 
 _log = logging.getLogger("cachesvc")
 _HAND_IN_SECONDS = 120.0
 """How long the ranks of a job may take, in seconds, to all reach `publish`. After that the publication fails
 and names the ranks that did not reach it."""
+_ATTEMPTS = 8
+"""Times that a publication is tried which another one into the same entry has overtaken."""
 _PUBLISH_SECONDS = 3600.0
 """How long the other ranks wait, in seconds, for rank 0 to publish."""
 
@@ -94,7 +106,18 @@ def _publish_own_files(config: Config, draft: Draft) -> CommitAnswer:
 
     key = publisher_key(config)
     files = selected(draft, process().own_files(key.public, draft.lane))
-    return publish_files(config, key, files, draft)
+    answer = publish_beside_head(config, key, files, draft, _restoring_of(draft.name))
+    assert answer is not None
+    return answer[0]
+
+
+def _restoring_of(name: Name) -> SessionRestore | None:
+    """Return the restore of the session that asked for a name, or else of any."""
+    from .sessions import attached
+
+    sessions = [session for session in attached().sessions if session.restoring is not None]
+    asked = [one for one in sessions if any(request.name == name for request in one.requests)]
+    return next((session.restoring for session in [*asked, *sessions]), None)
 
 
 def publisher_key(config: Config) -> Signer:
@@ -137,6 +160,7 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     one without a compiler would publish another entry.
     """
     from ..wire.protocol import CommitAnswer
+    from .entry_head import is_of_entry
     from .sessions import attached
 
     if attached().report().state != "hit":
@@ -146,16 +170,6 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
         if is_of_entry(draft, one.manifest):
             return CommitAnswer(one.manifest.entry, one.revision, created=False)
     return None
-
-
-def is_of_entry(draft: Draft, manifest: Manifest) -> bool:
-    """Return whether ``manifest`` is a revision of the entry that ``draft`` would be one of."""
-    from ..wire.partitions import completed
-    from ..wire.records import Statement, entry_key
-
-    statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
-    fingerprint = completed(draft.fingerprint, manifest.fingerprint)
-    return manifest.entry == entry_key(statement, fingerprint, draft.scopes, draft.workload)
 
 
 def _claims(name: Name) -> list[tuple[Lane | None, Claim]]:
@@ -170,12 +184,68 @@ def _claims(name: Name) -> list[tuple[Lane | None, Claim]]:
     ]
 
 
+def publish_beside_head(
+    config: Config,
+    key: Signer,
+    files: Sequence[SourceFile],
+    draft: Draft,
+    restoring: SessionRestore | None,
+    request: NameRequest | None = None,
+    new: Set[tuple[str, str]] | None = None,
+) -> tuple[CommitAnswer, int] | None:
+    """Publish the files, and with them those of the entry's head that this signer may sign again: several
+    processes publish into one entry. Return also how many files; ``None`` if the head has all of ``new``.
+
+    ``restoring``: asks for the head; ``None``: nothing is kept of it. A head that came since it was asked for
+    is joined too. ``new``: given where a service publishes by itself, which spends little of the processor on
+    it. Raises as `cachesvc_client.publish` does.
+    """
+    import tempfile
+
+    from ..restore.plan import NameRequest
+    from .entry_head import fetch_head, join_head
+    from .process import process
+
+    request = request or NameRequest(draft.name, (), draft.lane)
+    seen: set[Digest] = set()
+    for left in reversed(range(_ATTEMPTS)):
+        with tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
+            head = None if restoring is None else fetch_head(restoring, request, key, draft)
+            revision = None if head is None else head[0].revision
+            held = {(file.kind, file.path) for file in head[0].manifest.files} if head is not None else set()
+            if new is not None and new <= held:
+                process().note_published(draft.name, files)
+                return None  # another process of the fleet has published the same
+            joined, whole = join_head(head, files, key.public, draft, Path(folder))
+
+            def replaces(other: Digest, revision: Digest | None = revision) -> bool:
+                """Return whether a head was joined, or was asked for and not offered."""
+                known = other == revision or other in seen or restoring is None
+                seen.add(other)
+                return known
+
+            try:
+                answer = publish_files(config, key, joined, whole, replaces, quick=new is not None)
+                return answer, len(joined)
+            except HeadConflict:
+                if not left:
+                    raise
+    raise AssertionError("unreachable")
+
+
 def publish_files(
-    config: Config, key: Signer, files: Sequence[SourceFile], draft: Draft, *, quick: bool = False
+    config: Config,
+    key: Signer,
+    files: Sequence[SourceFile],
+    draft: Draft,
+    replaces: Callable[[Digest], bool],
+    *,
+    quick: bool = False,
 ) -> CommitAnswer:
     """Sign the files as one bundle and publish it, under this process's claim if it has one in that lane.
 
-    ``quick``: spend little of the processor on it. Raises as `cachesvc_client.publish` does.
+    ``replaces``: see `publish_bundle`. ``quick``: spend little of the processor on it. Raises as
+    `cachesvc_client.publish` does, and ``HeadConflict``.
     """
     import tempfile
 
@@ -190,7 +260,7 @@ def publish_files(
         build_bundle(files, draft, key, path, quick=quick)
         claims = _claims(draft.name)
         refs = (claim.commit_ref for lane, claim in claims if lane == draft.lane)
-        answer = publish_bundle(remote, path, key, claim=next(filter(None, refs), None))
+        answer = publish_bundle(remote, path, key, claim=next(filter(None, refs), None), replaces=replaces)
     for lane, claim in claims:
         if lane == draft.lane:
             claim.published()
@@ -256,7 +326,10 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
         source = Source(key.public, draft.lane)
         selected(draft, select((known for files in captured.values() for known in files), source))
         own = {rank: [one.file for one in select(files, source).files] for rank, files in captured.items()}
-        answer = publish_files(config, key, join_captures(own, rule_of), whole)
+        files = join_captures(own, rule_of)
+        published = publish_beside_head(config, key, files, whole, _restoring_of(whole.name))
+        assert published is not None
+        answer = published[0]
     except CacheSvcError as error:
         box.reply(error)
         raise

@@ -8,14 +8,10 @@ holds.
 
 from __future__ import annotations
 
-import functools
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..hooks import logger
@@ -24,12 +20,9 @@ from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, Una
 from ..wire.text import count_text
 
 if TYPE_CHECKING:
-    from ..bundle.pack import SourceFile
-    from ..bundle.seal import PublicKey
-    from ..node.installed import StagedRevision
     from ..publication.as_you_go import RightToPublish
     from ..restore.plan import NameRequest
-    from ..wire.names import Lane, Name
+    from ..wire.names import Name
     from ..wire.protocol import CommitAnswer
     from .process import Process
     from .session import Session
@@ -44,8 +37,6 @@ _TRY_AGAIN_SECONDS = 60.0
 """Seconds from a publication that failed to the next try; twice as many after each further failure."""
 _LONGEST_PAUSE = 3600.0
 """Seconds between two tries, at most."""
-_MOST_JOINED_BYTES = 1 << 30
-"""Bytes of all files of a revision up to which those of the head are kept; above it the entry starts anew."""
 _REFUSALS = (Forbidden, InvalidRequest, Unauthenticated, Unsupported)
 """Errors of a publication that the next one meets too, until somebody changes a right or a setting."""
 _TARGET = "service"
@@ -184,8 +175,7 @@ class QuietPublisher:
     def _publish(self, session: Session, request: NameRequest) -> tuple[CommitAnswer, int] | None:
         """Publish what is new under a name; return ``None`` if nothing is, else also how many files."""
         from ..ranks.job import this_job
-        from ..wire.ancestors import in_order, line_of
-        from .publish import draft_of, is_of_entry, publish_files, publish_with_ranks, publisher_key, selected
+        from .publish import draft_of, publish_beside_head, publish_with_ranks, publisher_key, selected
 
         config, name, job = session.config, request.name, this_job()
         assert config is not None and session.restoring is not None
@@ -202,51 +192,4 @@ class QuietPublisher:
         files, new = selected(draft, selection), self._process.new_places(name, selection.files)
         if not new:
             return None
-        with tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
-            head = session.restoring.fetch_head(request, functools.partial(is_of_entry, draft))
-            if head is not None and new <= {(file.kind, file.path) for file in head[0].manifest.files}:
-                self._process.note_published(name, files)
-                return None  # another process of the fleet has published the same
-            joined: Sequence[SourceFile] = files
-            if head is not None and is_own_head(head[0], key.public, draft.lane):
-                joined = join_head(head[0], head[1], files, Path(folder))
-                if joined is not files:
-                    draft = replace(draft, ancestors=in_order((*draft.ancestors, *line_of(head[0]))))
-            return publish_files(config, key, joined, draft, quick=True), len(joined)
-
-
-def is_own_head(head: StagedRevision, signer: PublicKey, lane: Lane | None) -> bool:
-    """Return whether a signer may sign the files of the entry's head again: it has signed them for the lane.
-
-    Those of others are not kept: their signer may be revoked, and they would stay under this one's signature.
-    """
-    if (head.signer, head.manifest.statement.lane) == (signer, lane):
-        return True
-    text = "%s: the revision there is by key %s, and its files are left out"
-    _log.info(text, head.manifest.statement.full_name, head.signer.short)
-    return False
-
-
-def join_head(
-    head: StagedRevision, pack: Path, files: Sequence[SourceFile], folder: Path
-) -> Sequence[SourceFile]:
-    """Return ``files`` and those of the entry's head, each place once; ``files`` alone if all are too large.
-
-    ``pack``: the head's pack. ``folder``: where the head's files are written. Raises ``Corrupt``.
-    """
-    from ..bundle.pack import PackReader, SourceFile
-    from ..kinds import rule_of
-    from ..ranks.join_files import join_captures
-
-    if sum(record.size for record in head.manifest.files) > _MOST_JOINED_BYTES:
-        return files
-    kept = []
-    with PackReader(pack, head.manifest) as reader:
-        for number, record in enumerate(head.manifest.files):
-            path = folder / str(number)
-            with open(path, "wb") as out:
-                for chunk in reader.chunks(record):
-                    out.write(chunk)
-            kept.append(SourceFile(record.kind, record.path, path, record.mode))
-    joined = join_captures({0: files, 1: kept}, rule_of)
-    return [replace(file, ranks=()) for file in joined]
+        return publish_beside_head(config, key, files, draft, session.restoring, request, new=new)

@@ -166,6 +166,8 @@ class Session:
         if not over() or (self._begin_claim() and not over()):
             text = "%s: not restored after %.1f s, this process compiles"
             logger.write(logging.WARNING, text, self.label, self._deadline.seconds or 0.0)
+            if self.restoring is not None:
+                self.restoring.compile_goes_on()
         self.waited = True
 
     def runs_eagerly(self) -> bool:
@@ -240,6 +242,7 @@ class Session:
 
         self.config, self.result, self.waited = config, RestoreResult(), True
         self._process.prepare(config, self.result)
+        self._process.sweep_folders()
         self._status = "local"
         self._configured.set()
         self._restore_attempt.end()
@@ -398,6 +401,7 @@ class Session:
         if self.has_revisions:
             self._callbacks.report()
             self._callbacks.start_watch()
+        self._process.sweep_folders()
 
     def _agreement_subject(self) -> tuple[object, ...]:
         """Return what distinguishes this attempt from the others of a job, the same in each of its ranks."""

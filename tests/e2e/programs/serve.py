@@ -4,8 +4,8 @@ Arguments are NAME=VALUE. ``bundle``: attach to a file. ``name``: attach to a na
 (default), after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto),
 never, or compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name). ``small``: a
 function instead of the model. ``grad``: with gradients, of the input too. ``threads``: the number of torch's
-threads. ``publish``: publish afterwards. ``quiet``: wait until the pause of the collector ends. ``expect``: a
-saved output to compare with."""
+threads. ``more``: further batches, each of its own shape. ``publish``: publish afterwards. ``quiet``: wait
+until the pause of the collector ends. ``expect``: a saved output to compare with."""
 
 import gc
 import json
@@ -65,8 +65,10 @@ with torch.set_grad_enabled("grad" in options):
         compiled = cachesvc_client.compile(model, name=options["name"], dynamic=False)
         primed = primed and cachesvc_client.wait(60)
     else:
-        compiled, primed = torch.compile(model), None
+        compiled, primed = torch.compile(model, dynamic=False if "more" in options else None), None
     output = compiled(batch)
+    for rows in options.get("more", "").split():
+        compiled(inputs(int(rows)))
     if when == "reset":
         torch._dynamo.reset()
         output = torch.compile(model)(batch)
