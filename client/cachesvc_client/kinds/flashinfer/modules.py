@@ -11,6 +11,7 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
+from ..whole_library import is_whole
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Modules(Libraries):
 
         self._call.reason = "no restored entry has it with these sources, flags and versions"
         for folder in self._accepted.of(request.key(request.name)):
-            if not (folder / f"{request.name}.so").is_file():
+            if not is_whole(folder / f"{request.name}.so"):
                 continue
             depends = Dependencies.decode((folder / DEPENDS).read_bytes())
             self._call.reason = difference(depends, request)

@@ -24,6 +24,7 @@ from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..rules import is_newer
+from ..whole_library import is_whole
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -80,7 +81,8 @@ class HostKernels:
         return self._load(callbacks, call.args[0], key, path, build)
 
     def _find(self, key: str) -> Path | None:
-        return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
+        paths = (folder / f"{key}.so" for folder in self._folders)
+        return next((path for path in paths if is_whole(path)), None)
 
     def _load(
         self, callbacks: ProcessCallbacks, cls: Any, key: str, path: Path, build: Callable[[], Any]

@@ -18,6 +18,7 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
+from ..whole_library import is_whole
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Extensions(Libraries):
 
         reason = "no restored entry has it with these sources and flags" if self._accepted else ""
         for folder in self._accepted.of(request.key(version.name)):
-            if not (folder / f"{version.name}.so").is_file():
+            if not is_whole(folder / f"{version.name}.so"):
                 continue
             reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
             if not reason:
