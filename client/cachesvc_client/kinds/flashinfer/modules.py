@@ -11,7 +11,6 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
-from ..whole_library import is_whole
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -85,6 +84,7 @@ class Modules(Libraries):
     def _find(self, request: BuildRequest) -> Path | None:
         """Return an accepted folder whose library fits, and keep the reason if there is none."""
         from ..torch_extensions.dependencies import Dependencies
+        from ..whole_library import is_whole
         from .request import difference
 
         self._call.reason = "no restored entry has it with these sources, flags and versions"

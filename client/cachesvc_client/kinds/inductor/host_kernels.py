@@ -24,7 +24,6 @@ from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..rules import is_newer
-from ..whole_library import is_whole
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -81,6 +80,8 @@ class HostKernels:
         return self._load(callbacks, call.args[0], key, path, build)
 
     def _find(self, key: str) -> Path | None:
+        from ..whole_library import is_whole
+
         paths = (folder / f"{key}.so" for folder in self._folders)
         return next((path for path in paths if is_whole(path)), None)
 

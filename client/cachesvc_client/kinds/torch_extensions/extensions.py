@@ -18,7 +18,6 @@ from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..libraries import BuiltLibrary, Libraries, content_of
-from ..whole_library import is_whole
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ class Extensions(Libraries):
 
     def _find(self, request: BuildRequest, version: _Version) -> Path | None:
         """Return an accepted folder whose library fits, and note why if there is none."""
+        from ..whole_library import is_whole
         from .dependencies import Dependencies
 
         reason = "no restored entry has it with these sources and flags" if self._accepted else ""
