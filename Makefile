@@ -54,7 +54,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -139,7 +139,10 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 	@$(PYTEST) -m services $(ARGS)
 
 test-hosts: $(STAMP)  ## services on hosts as they are: folders that do not fit, move, fill up or vanish; ARGS as for test
-	@$(PYTEST) tests/e2e/test_hosts.py tests/e2e/test_hosts_folders.py tests/node/test_folder_probe.py $(ARGS)
+	@$(PYTEST) tests/e2e/test_hosts.py tests/e2e/test_hosts_folders.py tests/node/test_folder_probe.py tests/faults $(ARGS)
+
+faults: $(STAMP)  ## every fault of docs/faults.md in a real service at each moment, 20 minutes, and its table; ARGS="stat:" for some
+	@$(BIN)/python -m tests.faults $(ARGS); status=$$?; $(BIN)/python -m tools.faults_page; exit $$status
 
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
@@ -200,9 +203,9 @@ deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
-pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes, JSON; and the table of names
+pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes, JSON, injected faults; and the table of names
 	@$(BIN)/python -m tools.hook_contract record
-	@for page in keys settings_page commands_page rest_page exit_codes_page json_page versions_page schema_page; do \
+	@for page in keys settings_page commands_page rest_page exit_codes_page json_page versions_page schema_page faults_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools

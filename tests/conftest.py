@@ -36,7 +36,7 @@ SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway
 OWN_SERVERS = {"server", "own_server", "own_column_server", "registry", "command", "s3_endpoint"}
 """Fixtures that start a registry, or an S3 of moto's, in a process or thread of its own."""
 MARKS_OF_PLACES = {
-    "compiles": ("e2e", "warm/test_run.py", "differences/test_differences.py"),
+    "compiles": ("e2e", "faults", "warm/test_run.py", "differences/test_differences.py"),
     "servers": (
         *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
         *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),

@@ -10,6 +10,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.canary_watch",
     "cachesvc_client.session.compile_hook",
     "cachesvc_client.session.options",
+    "cachesvc_client.kinds.own_place",
     "cachesvc_client.session.process_folders",
     "cachesvc_client.session.process_output",
     "cachesvc_client.session.sessions",

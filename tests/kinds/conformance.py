@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -32,6 +33,11 @@ REPOSITORY = Path(__file__).parents[2]
 HOOKS_PROGRAM = Path(__file__).with_name("hooks_program.py")
 PIECES = ("/", "/../", "/./", "//", "\0", "\n", "\\", " ", "é")
 """Changes that make a path lead elsewhere, or make it one that no compiler writes."""
+
+NOT_LOADABLE = struct.pack(
+    "<4sB27xQ14xHH6x IIQQQQQQ", b"\x7fELF", 2, 64, 56, 1, 1, 4, 0, 0, 0, 120, 120, 4096
+)
+"""A whole file of one segment, which is no library."""
 
 
 class Example(NamedTuple):

@@ -27,7 +27,7 @@ from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFact
 from cachesvc_client.kinds.torch_extensions.flags import Doubt
 from cachesvc_client.wire.errors import Corrupt
 
-from .conformance import Example, KindConformance
+from .conformance import NOT_LOADABLE, Example, KindConformance
 
 FOLDER = f"cachesvc/{'0' * 16}/{'a1' * 32}/{'b2' * 8}"
 MODULE = "single_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_head_dim_qk_128_posenc_0"
@@ -518,7 +518,7 @@ def test_headers_of_a_c_plus_plus_source_count_although_its_list_leaves_them_out
 
 def test_a_library_that_does_not_load_is_built(restored: Path, package: Package) -> None:
     [library] = restored.rglob("decode.so")
-    library.write_bytes(b"\x7fELF cut off")
+    library.write_bytes(NOT_LOADABLE)
     state = _accepting(restored)
     assert package.build_and_load(state, package.spec()) == 7
     assert package.runs == 1 and _reasons(state) == [

@@ -25,7 +25,7 @@ from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt
 
-from .conformance import Example, KindConformance
+from .conformance import NOT_LOADABLE, Example, KindConformance
 
 KEY = "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + "/" + "b2" * 8
 
@@ -319,7 +319,7 @@ def test_a_library_that_does_not_load_is_built(module: Any, project: Path, tmp_p
     root, key = tmp_path / "root", _request(module, project).key("fused")
     folder = f"cachesvc/{'0' * 16}/{key}/{'b2' * 8}"
     (root / folder).mkdir(parents=True)
-    (root / folder / "fused.so").write_bytes(b"\x7fELF cut off")
+    (root / folder / "fused.so").write_bytes(NOT_LOADABLE)
     (root / folder / "depends.json").write_bytes(_read(module, project).encode())
     state = TorchExtensionsState()
     state.accept(root, [f"{folder}/fused.so", f"{folder}/depends.json"])

@@ -39,7 +39,7 @@ SERVES = (
     ),
 )
 """Modules of the registry, and of the commands that ask it."""
-READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX")
+READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX", "LD_PRELOAD")
 """Beginnings of the variables that torch and Python read once: those of an interpreter are those of its
 programs."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH")

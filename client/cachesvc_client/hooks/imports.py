@@ -44,7 +44,8 @@ Errors = tuple[type[Exception], ...]
 class Call:
     """Holds one call of a hooked function.
 
-    Calling this object runs the original, at most once: a second call returns or raises the same again.
+    Calling this object runs the original, at most once: a second call returns or raises the same again. Only
+    `again` runs it a second time.
     ``error``: the error that the original raised.
     """
 
@@ -69,6 +70,13 @@ class Call:
         if self.error is not None:
             raise self.error
         return self._answer
+
+    def again(self, args: tuple[Any, ...] | None = None) -> Any:
+        """Runs the original once more, after it raised: what it does now takes the place of its error.
+        ``args``: arguments by position, if not those of the first run."""
+        self.args = self.args if args is None else args
+        self._over, self.error = False, None
+        return self()
 
     def argument(self, name: str) -> Any:
         """Returns the argument for the original's parameter ``name``. Raises an error if there is none."""

@@ -39,6 +39,8 @@ class Folders:
         self._early: list[Kind] = []
         """The kinds whose variable `settle_early` has set."""
         self._earlier: list[dict[str, Path]] = []
+        self.aside = ""
+        """Why the compilers were pointed away from the folders of this object; empty while they use them."""
 
     def settle_early(self, folder: Callable[[str], Path]) -> None:
         """Decide the folders that do not depend on the environment; ``folder`` makes one for a kind's name.
@@ -87,8 +89,33 @@ class Folders:
     def point_again(self) -> None:
         """Set the variables again that a program has changed since they were set here."""
         for kind in self._kinds:
-            if kind.sets_variable and kind.name in self._roots:
+            if kind.sets_variable and kind.name in self._roots and not self.aside:
                 os.environ[kind.variable] = str(self._roots[kind.name])
+
+    def own(self) -> Path | None:
+        """Return the folder of cachesvc's that PyTorch uses; ``None`` if it uses another."""
+        first = self._kinds[0].name
+        return None if first in self._named or self.left(first) else self._roots.get(first)
+
+    def step_aside(self, why: str) -> Callable[[], None]:
+        """Let each compiler choose its own folder, as if nothing had been set here. Return a function that
+        takes that back. ``why``: what `left` returns from now on."""
+        self.aside = why
+        ours = {
+            kind.variable: str(root)
+            for kind in self._kinds
+            if kind.home != "process" and kind.name not in self._named
+            if (root := self._roots.get(kind.name)) is not None
+            if os.environ.get(kind.variable) == str(root)
+        }
+        for variable in ours:
+            del os.environ[variable]
+
+        def come_back() -> None:
+            self.aside = ""
+            os.environ.update(ours)
+
+        return come_back
 
     def in_use(self) -> bool:
         """Return whether each variable still says what was set here: no program has chosen another folder."""
@@ -96,7 +123,10 @@ class Folders:
 
     def left(self, name: str) -> str:
         """Return the words ``VARIABLE=FOLDER`` with which the program has chosen another folder for a kind
-        since this object was made; an empty text if it has not. Takes microseconds."""
+        since this object was made, or why `step_aside` was called; an empty text if neither. Takes
+        microseconds."""
+        if self.aside:
+            return self.aside
         kind = next(kind for kind in self._kinds if kind.name == name)
         value = _value_of(kind)
         if not kind.sets_variable or value in self._values[kind.variable]:

@@ -79,6 +79,11 @@ def probe_folder(folder: Path) -> FolderProbe:
     return known
 
 
+def probe_again(folder: Path) -> FolderProbe:
+    """Return whether a folder can hold now what compilers make. Raise nothing."""
+    return _Trial(folder).run()
+
+
 class _Trial:
     """Does in a new folder below ``folder`` what compilers and the store do."""
 

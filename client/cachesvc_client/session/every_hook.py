@@ -9,7 +9,7 @@ from ..environment.support import Support, decide
 from ..graphs import backend_names, key_components, keys, operators
 from ..hooks import counters
 from ..hooks.table import Hook
-from ..kinds import KINDS
+from ..kinds import KINDS, own_place
 from ..wire.factors import Fingerprint
 from . import compile_hook, gc_pause
 
@@ -22,6 +22,7 @@ def every_hook() -> Iterator[Hook]:
     yield from _OF_EVERY_ENTRY
     for kind in KINDS:
         yield from kind.hooks
+    yield from own_place.HOOKS
     yield from gc_pause.HOOKS
     yield from key_components.HOOKS
     yield from backend_names.HOOKS

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 from ..graphs import ambient, backend_names, door, key_components, operators
 from ..hooks import counters, imports
 from ..kinds.kind import ProcessCallbacks
+from ..kinds.own_place import OwnPlace
 from .compile_hook import hook_compiles
 from .gc_pause import GcPause
 from .process_output import ProcessOutput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..kinds.kind import Comparison
     from .sessions import Sessions
 
@@ -35,6 +38,7 @@ class Process(ProcessOutput):
         self.armed = False
         """Whether the hooks are in place."""
         self.collector = GcPause()
+        self.own_place = OwnPlace(lambda: self.folders, _is_unfit)
         self.sessions: Sessions | None = None
         """What this process has attached to; `attached` makes it."""
         self._depth = threading.local()
@@ -86,6 +90,7 @@ class Process(ProcessOutput):
         )
         for state in self.kinds.values():
             state.install_hooks(callbacks)
+        self.own_place.install_hooks(lambda: getattr(self._depth, "inside", False))
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))
 
     def disarm(self) -> None:
@@ -127,8 +132,6 @@ class Process(ProcessOutput):
         self._depth.waited = time.perf_counter() - began
         wrap = watch(call.args[0] if call.args else call.kwargs.get("model_"))
         graph = self.asked.note(*call.args, **call.kwargs)
-        if left := self.folders.left_first():
-            self.compiled_in[left] += 1
         compiled_before = counters.counts["graphs_compiled"]
         begin = time.perf_counter()
         self._depth.inside = True
@@ -136,7 +139,7 @@ class Process(ProcessOutput):
             self._compiling += 1
             self._used = True
         try:
-            compiled = call()
+            compiled = self.own_place.run(call)
             return compiled if wrap is None else wrap(compiled)
         finally:
             self._depth.inside = False
@@ -144,12 +147,20 @@ class Process(ProcessOutput):
                 self._compiling -= 1
             self.seconds["compile"] += time.perf_counter() - begin
             graph.compiled = counters.counts["graphs_compiled"] > compiled_before
+            if left := self.folders.left_first():
+                self.compiled_in[left] += 1
             after()
 
     def _record_launch(self, event: Mapping[str, Any]) -> None:
         """Record a Triton kernel that the application launched itself."""
         self._used = True
         self.asked.note_launch(event)
+
+
+def _is_unfit(folder: Path) -> bool:
+    from ..node.folder_probe import probe_again
+
+    return not probe_again(folder).usable
 
 
 def _join_ranks(rank: int, world: int, about: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -179,10 +180,15 @@ class ProcessOutput(ProcessFolders):
         return set().union(*(state.found_keys() for state in self.kinds.values()))
 
     def elsewhere(self) -> str:
-        """Return in words in which folders of the program's this process compiled; empty if in none."""
+        """Return in which folders that are not cachesvc's this process compiled; empty if in none."""
         from ..wire.errors import printable
         from ..wire.text import count_text
 
+        if self.folders.aside:
+            return (
+                f"PyTorch went on in its own folder, because {printable(self.folders.aside)}: nothing "
+                "restored lies there, and nothing that is compiled there is published"
+            )
         if not self.compiled_in:
             return ""
         graphs = count_text(sum(self.compiled_in.values()), "graph")
@@ -206,7 +212,9 @@ class ProcessOutput(ProcessFolders):
         gone = sorted(
             place
             for place in wanted
-            if not any((roots[place[0]] / place[1]).exists() for roots in every_roots if place[0] in roots)
+            if not any(
+                os.path.exists(roots[place[0]] / place[1]) for roots in every_roots if place[0] in roots
+            )
         )
         if not gone:
             return ""

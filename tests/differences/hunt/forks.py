@@ -26,10 +26,10 @@ def in_child(work: Callable[[], Any], seconds: float = LIMIT) -> Any:
     data = _read(reads, seconds)
     if data is None:
         os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if data is None:
         return {"failed": f"not over after {seconds:.0f} s"}
-    return pickle.loads(data) if data else {"failed": "the child ended without an answer"}
+    return pickle.loads(data) if data else {"failed": f"the child ended without an answer, status {status}"}
 
 
 _write, _exit, _dumps, _format = os.write, os._exit, pickle.dumps, traceback.format_exc

@@ -84,11 +84,12 @@ class Modules(Libraries):
     def _find(self, request: BuildRequest) -> Path | None:
         """Return an accepted folder whose library fits, and keep the reason if there is none."""
         from ..torch_extensions.dependencies import Dependencies
+        from ..whole_library import is_whole
         from .request import difference
 
         self._call.reason = "no restored entry has it with these sources, flags and versions"
         for folder in self._accepted.of(request.key(request.name)):
-            if not (folder / f"{request.name}.so").is_file():
+            if not is_whole(folder / f"{request.name}.so"):
                 continue
             depends = Dependencies.decode((folder / DEPENDS).read_bytes())
             self._call.reason = difference(depends, request)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ class FramesState(KindState):
 
         giver = self._giver or Giver(self._registered(), self._comparison)
         for path in paths:
-            if RULES.rule(path) is not None and (root / path).exists():
+            if RULES.rule(path) is not None and os.path.exists(root / path):
                 giver.accept(root / path)
         self._giver = giver
 

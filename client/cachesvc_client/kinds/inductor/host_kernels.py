@@ -80,7 +80,10 @@ class HostKernels:
         return self._load(callbacks, call.args[0], key, path, build)
 
     def _find(self, key: str) -> Path | None:
-        return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
+        from ..whole_library import is_whole
+
+        paths = (folder / f"{key}.so" for folder in self._folders)
+        return next((path for path in paths if is_whole(path)), None)
 
     def _load(
         self, callbacks: ProcessCallbacks, cls: Any, key: str, path: Path, build: Callable[[], Any]

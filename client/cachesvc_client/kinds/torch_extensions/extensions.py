@@ -95,11 +95,12 @@ class Extensions(Libraries):
 
     def _find(self, request: BuildRequest, version: _Version) -> Path | None:
         """Return an accepted folder whose library fits, and note why if there is none."""
+        from ..whole_library import is_whole
         from .dependencies import Dependencies
 
         reason = "no restored entry has it with these sources and flags" if self._accepted else ""
         for folder in self._accepted.of(request.key(version.name)):
-            if not (folder / f"{version.name}.so").is_file():
+            if not is_whole(folder / f"{version.name}.so"):
                 continue
             reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
             if not reason:
