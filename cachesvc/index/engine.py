@@ -23,6 +23,7 @@ from alembic.script import ScriptDirectory
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable, printable
 
 from . import poolers
+from .rights import demand_rights
 from .unit import Index, message_of, own_error
 
 _log = logging.getLogger("cachesvc.index")
@@ -234,6 +235,9 @@ def filesystem_type(folder: Path, mounts: str | None = None) -> str:
 def _opened(engine: sa.Engine) -> Index:
     try:
         with _errors_at_opening(engine):
+            if engine.dialect.name == "postgresql":
+                with engine.connect() as connection:
+                    demand_rights(connection)
             _upgrade(engine)
     except BaseException:
         engine.dispose()

@@ -14,6 +14,7 @@ from cachesvc.domain.difference import facets
 from cachesvc.domain.offers import OfferFacts
 from cachesvc.domain.retention import RevisionAge
 from cachesvc.domain.revisions import Head
+from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
@@ -48,6 +49,7 @@ class Published:
     published_by: str
     builder: str | None = None
     source_ref: str | None = None
+    ancestors: Sequence[Ancestor] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +247,7 @@ class Entries:
             source_ref=published.source_ref,
         )
         self.add_graph_keys(published.revision, manifest.graph_keys)
-        if manifest.ancestors:
-            ancestry = Ancestry(self._session)
-            ancestry.add(published.revision, ancestry.of(manifest))
+        Ancestry(self._session).add(published.revision, published.ancestors)
         new_head = {
             "entry_": entry,
             "revision": published.revision,

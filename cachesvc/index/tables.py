@@ -318,6 +318,7 @@ class AncestorRow(SQLModel, table=True):
     ancestor: str = Field(primary_key=True, max_length=DIGEST, index=True)
     namespace: str = Field(max_length=128)
     signer: str = Field(max_length=128, index=True)
+    __table_args__ = (sa.Index(None, "revision", "signer"),)
 
 
 class WithdrawnFileRow(SQLModel, table=True):

@@ -237,6 +237,10 @@ def message_of(cause: BaseException) -> str:
 _USER = "the setting database holds user and password: postgresql://user:password@host/name"
 _REACH = "is PostgreSQL running there, and reachable from here? see the setting database"
 _WRITABLE = "the file index.sqlite3 and its folder must be writable for this user"
+_ROLES = (
+    "the owner of the schema makes it, with CREATE and USAGE there: cachesvc admin --local migrate --apply; "
+    "the role that serves needs USAGE, and rights on the tables"
+)
 _HINTS = (
     ("password authentication failed", _USER),
     ("no password supplied", _USER),
@@ -247,7 +251,8 @@ _HINTS = (
     ("connection timeout", _REACH),
     ("failed to resolve host", _REACH),
     ("53300", "raise PostgreSQL's max_connections, or run fewer replicas"),
-    ("42501", "grant the user CREATE and USAGE on the schema, and its tables; or name their owner"),
+    ("42501", _ROLES),
+    ("3F000", _ROLES),
     ("25006", "this PostgreSQL is a standby or read-only: name the primary in the setting database"),
     ("55P03", "somebody holds a lock in the database for long: try again, or end that session"),
     ("42P01", "its tables are gone: start the server again, or restore the backup"),

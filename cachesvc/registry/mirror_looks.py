@@ -246,6 +246,7 @@ class _Merge:
             published_by="upstream",
             builder=provenance.builder if provenance else None,
             source_ref=(provenance.ref or None) if provenance else None,
+            ancestors=manifest.ancestors or (),
         )
         unit.entries.advance(manifest, published)
         why = _why(row)

@@ -17,6 +17,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.trust.accept import Accepted
+from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     Corrupt,
@@ -209,10 +210,10 @@ def _commit(
             sequence=manifest.statement.sequence,
         )
         if created:
-            demand_offerable(unit, verified)
+            ancestors = demand_offerable(unit, verified)
             demand_vouched(unit, token, verified, request.deed)
             demand_required(unit, verified)
-            published = _record(registry, unit, token, upload, verified, received)
+            published = _record(registry, unit, token, upload, verified, ancestors, received)
             webhooks.announce_publication(registry, unit, manifest, published, request.deed)
             if request.deed:
                 _note_in_audit(registry, unit, token, verified, request)
@@ -228,7 +229,8 @@ def _record(
     token: Token,
     upload: Upload,
     verified: Accepted,
-    received: tuple[Digest, int] | None = None,
+    ancestors: Sequence[Ancestor],
+    received: tuple[Digest, int] | None,
 ) -> Published:
     manifest = verified.manifest
     if received is None:
@@ -255,6 +257,7 @@ def _record(
         published_by=token.token,
         builder=provenance.builder if provenance else None,
         source_ref=(provenance.ref or None) if provenance else None,
+        ancestors=ancestors,
     )
     unit.entries.advance(manifest, published)
     return published

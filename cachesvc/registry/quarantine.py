@@ -18,7 +18,7 @@ from cachesvc.domain.access import ANY, Action, Token, demand, may
 from cachesvc.index.unit import Unit
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import MAX_DESCENDANTS, Descendant, RevisionRecord
-from cachesvc_client.wire.ancestors import MAX_ANCESTORS
+from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
@@ -81,13 +81,13 @@ def release(registry: Registry, by: Token, revision: Digest) -> None:
     _forget_answers(registry, namespace, reached)
 
 
-def demand_offerable(unit: Unit, verified: Accepted) -> None:
+def demand_offerable(unit: Unit, verified: Accepted) -> tuple[Ancestor, ...]:
     """Raises ``Untrusted`` for a revision that was withdrawn, or whose bytes or ancestors were, in the
-    transaction of its commit, which has taken the lock of withdrawals."""
-    _demand_ancestors(unit, verified)
+    transaction of its commit, which has taken the lock of withdrawals. Returns its ancestors."""
+    ancestors = _offerable_ancestors(unit, verified)
     found = unit.withdrawals.against(verified.manifest, verified.revision)
     if found is None:
-        return
+        return ancestors
     what = "is older than" if found.older else "has what was withdrawn with"
     raise Untrusted(
         f"revision {verified.revision[:19]} {what} {found.revision[:19]}: {found.why}",
@@ -95,21 +95,17 @@ def demand_offerable(unit: Unit, verified: Accepted) -> None:
     )
 
 
-def _demand_ancestors(unit: Unit, verified: Accepted) -> None:
+def _offerable_ancestors(unit: Unit, verified: Accepted) -> tuple[Ancestor, ...]:
     if not verified.manifest.ancestors:
-        return
+        return ()
     ancestors = unit.ancestry.of(verified.manifest)
-    if len(ancestors) > MAX_ANCESTORS:
-        raise InvalidRequest(
-            f"ancestors: with their own they are more than the {MAX_ANCESTORS} allowed",
-            "publish it from a process that restores nothing: cachesvc warm --force",
-        )
     found = unit.ancestry.withdrawn_among(ancestors, verified.manifest.statement.namespace)
     if found is not None:
         raise Untrusted(
             f"revision {verified.revision[:19]}: {ancestor_withdrawn(found)}",
             "start without what was withdrawn, and compile it again",
         )
+    return ancestors
 
 
 def readable(by: Token, descendants: Iterable[Descendant]) -> list[Descendant]:

@@ -301,8 +301,8 @@ def test_an_older_sequence_is_refused():
         def __init__(self, highest: int | None) -> None:
             self.highest = highest
 
-        def highest_sequence(self, _entry: object) -> int | None:
-            return self.highest
+        def sequences(self, _entry: object) -> dict[str, int]:
+            return {} if self.highest is None else {KEY.public: self.highest}
 
     envelope = KEY.sign(manifest(sequence=50))
     for highest in (None, 50):

@@ -405,14 +405,18 @@ def test_where_processes_cannot_be_seen_in_time_folders_go_by_age(tmp_path, monk
 
 def test_sequences_only_rise(tmp_path):
     store = NodeStore(tmp_path)
-    assert store.highest_sequence(DIGEST) is None
-    store.record_sequence(DIGEST, 5)
-    store.record_sequence(DIGEST, 3)
-    assert NodeStore(tmp_path).highest_sequence(DIGEST) == 5
-    (tmp_path / "v1/seen" / DIGEST.hex).write_text("rubbish")
-    assert store.highest_sequence(DIGEST) is None
-    store.record_sequence(DIGEST, 4)
-    assert store.highest_sequence(DIGEST) == 4
+    assert store.sequences(DIGEST) == {}
+    for sequence in (5, 3):
+        store.record_sequence(DIGEST, sequence, "one")
+    store.record_sequence(DIGEST, 4, "two")
+    assert NodeStore(tmp_path).sequences(DIGEST) == {"one": 5, "two": 4}
+    for rubbish in ("rubbish", "a b c", "a b", "\udcff"):
+        (tmp_path / "v1/seen" / DIGEST.hex).write_text(rubbish, errors="surrogateescape")
+        assert store.sequences(DIGEST) == {}
+    for number in range(100):
+        store.record_sequence(DIGEST, number + 1, f"key {number}".replace(" ", "-"))
+    kept = store.sequences(DIGEST)
+    assert len(kept) == 64 and min(kept.values()) == 37
 
 
 def test_a_distrusted_revision_stays_marked_until_another_replaces_it(tmp_path, monkeypatch):

@@ -90,9 +90,8 @@ def to_bundle_of_a_service(host: Host) -> None:
 
 def to_agent(host: Host) -> None:
     store = SharedStoreWriter(host.folder / "shared", 1 << 30, lambda _name: None)
-    store.record_sequence(
-        host.offered.manifest.entry, host.store.highest_sequence(host.offered.manifest.entry) or 0
-    )
+    for signer, sequence in host.store.sequences(host.offered.manifest.entry).items():
+        store.record_sequence(host.offered.manifest.entry, sequence, signer)
     measures = Measures()
     Keeper(host.config, Selection((Pattern.parse(str(NAME)),), ()), store, measures).round()
     if not list((host.folder / "shared").rglob("packs/*")):
@@ -225,7 +224,7 @@ def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
             )
             one = Host(tmp_path, config, offers[0])
             if attack.seen:
-                one.store.record_sequence(one.offered.manifest.entry, attack.seen)
+                one.store.record_sequence(one.offered.manifest.entry, attack.seen, KEY.public)
             return one
 
         yield begin

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,13 @@ import pytest
 from mirroring import eventually, resolved, running_pair
 from registry_making import Api, Publication, Server, make, ok, refused
 
+from cachesvc.index.engine import view_sqlite
+from cachesvc.index.heads import Place
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.ancestors import MAX_ANCESTORS, Ancestor, in_order, line_of
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.records import PAYLOAD_TYPE
 from tests.security.test_operator_signs import Liar
 from tests.security.test_withdrawn import WHY, delete, offered, quarantine
 
@@ -244,10 +250,6 @@ def test_bytes_that_are_signed_again_keep_their_line(operator: Liar, api: Api, n
 def test_ancestors_that_are_none_are_refused(
     server: Server, api: Api, name: str, ancestors: object, words: str
 ) -> None:
-    import json
-
-    from cachesvc_client.wire.records import PAYLOAD_TYPE
-
     made = make(server.key, name=name, content=name.encode())
     payload = json.dumps({**json.loads(made.manifest.encode()), "ancestors": ancestors}).encode()
     hostile = replace(made, envelope=server.key.sign_bytes(payload, PAYLOAD_TYPE))
@@ -289,6 +291,121 @@ def test_ancestors_in_a_circle_or_that_nobody_knows_are_held_for_what_they_say(
     quarantine(server, second)
     assert offered(server, name + "a") == []
     ok(api.http.delete(f"/v1/revisions/{second.revision}/quarantine"))
+
+
+def plant(server: Server, rows: Iterable[tuple[str, str]]) -> None:
+    """Write rows of ancestors into the index, as a thousand publications would."""
+    values = [(revision, ancestor, "team", KEYS["lane"].public) for revision, ancestor in rows]
+    with closing(sqlite3.connect(server.data / "index.sqlite3", timeout=60)) as index, index:
+        index.executemany("INSERT OR IGNORE INTO ancestors VALUES (?, ?, ?, ?)", values)
+
+
+GHOSTS = sorted(Digest.of(b"ghost %d" % n) for n in range(960))
+
+
+def test_ancestors_that_have_a_thousand_each_hold_up_no_other_publication(
+    server: Server, api: Api, name: str
+) -> None:
+    """The registry reads a bounded number of rows in the transaction of a commit."""
+    many = [
+        make(KEYS["lane"], name=name, target=f"t{n}", lane="pr-7", content=f"{name}{n}".encode())
+        for n in range(25)
+    ]
+    for made in many:
+        ok(api.publish(made))
+    plant(server, ((made.revision, ghost) for made in many for ghost in GHOSTS))
+    wide = made_with(server.key, name + "w", *(of(made, KEYS["lane"]) for made in many))
+    for publish in (api.publish, api.bundle):
+        refused(publish(wide), 422, "invalid", "more than the 20000 rows allowed")
+    assert offered(server, name + "w") == []
+
+
+def test_a_long_line_of_ancestors_is_read_once(server: Server, api: Api, name: str) -> None:
+    """Each of 30 has all before it, and 960 more: the newest alone says so."""
+    line: list[Publication] = []
+    for n in range(30):
+        line.append(make(server.key, name=name, target=f"t{n}", content=f"{name}{n}".encode()))
+        ok(api.publish(line[-1]))
+    plant(server, ((made.revision, ghost) for made in line for ghost in GHOSTS))
+    plant(server, ((made.revision, line[m].revision) for n, made in enumerate(line) for m in range(n)))
+    with closing(sqlite3.connect(server.data / "index.sqlite3", timeout=60)) as index, index:
+        for n, made in enumerate(line):
+            index.execute("UPDATE revisions SET published = ? WHERE revision = ?", (n + 1, made.revision))
+    last = made_with(server.key, name + "z", *(of(made, server.key) for made in line))
+    ok(api.publish(last))
+    assert offered(server, name + "z") == [last.revision]
+    quarantine(server, line[0])
+    assert offered(server, name + "z") == []
+
+
+def test_a_resolve_does_not_look_at_each_ancestor_of_each_head(server: Server, api: Api, name: str) -> None:
+    """Counted in steps of SQLite's machine: a lane's writer decides how many ancestors there are."""
+    some = [make(server.key, name=name, target=f"t{n}", content=f"{name}{n}".encode()) for n in range(20)]
+    other = make(server.key, name=name + "x", content=name.encode())
+    for made in (*some, other):
+        ok(api.publish(made))
+    quarantine(server, other)
+    revoke(server, SigningKey.generate())
+
+    def steps() -> int:
+        counted = [0]
+
+        def count() -> int:
+            counted[0] += 1
+            return 0
+
+        with closing(view_sqlite(server.data / "index.sqlite3")) as index, index.look() as heads:
+            connection: Any = heads._connection.connection.driver_connection
+            connection.set_progress_handler(count, 10)
+            place = Place(Namespace("team"), ShortName(name), some[0].manifest.statement.tag)
+            assert len(heads.newest(place, 100)) == len(some)
+            connection.set_progress_handler(None, 0)
+        return counted[0]
+
+    before = steps()
+    plant(server, ((made.revision, ghost) for made in some for ghost in GHOSTS))
+    assert steps() < 2 * before
+    plant(server, [(some[0].revision, other.revision)])
+    assert some[0].revision not in offered(server, name)
+
+
+def test_a_lane_s_token_has_nothing_of_others_withheld_by_what_it_names(
+    server: Server, api: Api, name: str
+) -> None:
+    """It names an honest revision as an ancestor, signs it again with a key of its own, and its revision and
+    its key are withdrawn: that reaches what came of it, and nothing that it came of."""
+    key = SigningKey.generate()
+    ok(api.http.post("/v1/signers", json={"namespace": "team", "key": key.public}))
+    body = {"label": "lane", "role": "write", "namespace": "team", "lane": "pr-7", "days": 1}
+    attacker = server.api(ok(api.http.post("/v1/tokens", json=body))["secret"])
+    honest = made_with(server.key, name)
+    beside = make(KEYS["lane"], name=name + "l", lane="pr-7", content=name.encode() + b"l")
+    for made in (honest, beside):
+        ok(api.publish(made))
+    came_of = made_with(server.key, name + "c", of(honest, server.key), of(beside, KEYS["lane"]))
+    ok(api.publish(came_of))
+    hostile = made_with(key, name + "h", *line_of(_Signed(honest, server.key)), lane="pr-7")
+    ok(attacker.publish(hostile))
+    again = replace(beside, envelope=key.sign_bytes(beside.manifest.encode(), PAYLOAD_TYPE))
+    attacker.publish(again, beside.revision)
+    again = replace(honest, envelope=key.sign_bytes(honest.manifest.encode(), PAYLOAD_TYPE))
+    refused(attacker.bundle(again), 403, "forbidden")
+    refused(
+        attacker.http.put(f"/v1/revisions/{honest.revision}/quarantine", json={"why": WHY}), 403, "forbidden"
+    )
+    quarantine(server, hostile)
+    revoke(server, key)
+    revoke(server, server.key, "other")
+    assert offered(server, name) == [honest.revision]
+    assert offered(server, name + "c") == [came_of.revision]
+    late = made_with(server.key, name + "d", of(beside, KEYS["lane"]))
+    ok(api.publish(late))
+    assert offered(server, name + "d") == [late.revision]
+    ok(
+        api.http.post(
+            "/v1/signers", params={"again": True}, json={"namespace": "other", "key": server.key.public}
+        )
+    )
 
 
 def test_a_mirror_offers_nothing_that_was_made_with_the_withdrawn(tmp_path: Path) -> None:

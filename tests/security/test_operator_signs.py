@@ -228,7 +228,9 @@ def test_tag_signs_nothing_older_than_what_this_machine_has_seen(liar: Liar, tea
     liar.lie = only({**listed(liar.server, new), "revision": old.revision})
     status, said = liar.admin("tag", f"{team}/good", "prod")
     assert status == 0 and re.search(r" \d{4}\.\d d ago ", said), said  # the plan says how old it is
-    NodeStore(liar.place / "store").record_sequence(new.manifest.entry, new.manifest.statement.sequence)
+    NodeStore(liar.place / "store").record_sequence(
+        new.manifest.entry, new.manifest.statement.sequence, liar.server.key.public
+    )
     status, said = liar.admin("tag", f"{team}/good", "prod", "--apply")
     assert status == 7 and "is older than" in said, said
     assert liar.sent() == []

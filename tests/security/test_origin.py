@@ -16,7 +16,9 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
-from cachesvc_client.wire.names import Lane, Name
+from cachesvc_client.wire.ancestors import Ancestor
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Name, Namespace
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest
 from tests.e2e.registries import Served, client, prepare, serve
@@ -126,6 +128,8 @@ def test_code_of_a_lane_comes_under_no_key_but_the_lanes(
     assert graphs(list(foreign)) & set(said["files"]), "the lane's graph was used"
     assert graphs(list(held)) and not foreign & held, foreign & held
     assert trunk.statement.lane is None
+    lane_revision = Digest.of(lane.manifest.encode())
+    assert trunk.ancestors == (Ancestor(lane_revision, Namespace("team-b"), str(key.public)),)
     log = (place / "log").read_text()
     assert f"of lane {LANE} by key {key.public.short}" in log, log
     # Who has nothing else to publish publishes nothing, and says so.

@@ -204,7 +204,7 @@ def _republish(remote: Remote, operator: _Operator, verified: Accepted, tag: Tag
             replace_envelope(path, signed_again, operator.key.sign(manifest))
             deed = "rollback" if tag == before.tag else "tag"
             publish_bundle(remote, signed_again, operator.key, deed=deed)
-        operator.store.record_sequence(manifest.entry, published.sequence)
+        operator.store.record_sequence(manifest.entry, published.sequence, operator.key.public)
         state = "published"
     return Republished(
         name=f"{published.full_name}" + (f" [{before.lane}]" if before.lane else ""),
@@ -243,7 +243,8 @@ def _under_tag(verified: Accepted, tag: Tag, operator: _Operator) -> Manifest:
     ancestors = in_order(line_of(verified))
     statement = replace(before, tag=tag)
     tagged = replace(manifest, statement=statement, provenance=provenance, ancestors=ancestors)
-    sequence = next_sequence(max(before.sequence, operator.store.highest_sequence(tagged.entry) or 0))
+    highest = operator.acceptance.highest_sequence(operator.store, tagged, operator.key.public)
+    sequence = next_sequence(max(before.sequence, highest or 0))
     expires = before.expires if operator.lifetime is None else int(time.time() + operator.lifetime)
     return replace(tagged, statement=replace(tagged.statement, sequence=sequence, expires=expires))
 

@@ -240,7 +240,7 @@ class Keeper:
         verified = acceptance.accept(resolved.envelope_bytes, expected, self._store)
         manifest = verified.manifest
         self._store.put_envelope(verified.revision, verified.envelope)
-        self._store.record_sequence(manifest.entry, manifest.statement.sequence)
+        self._store.record_sequence(manifest.entry, manifest.statement.sequence, verified.signer)
         fingerprint = self._fingerprints.setdefault(
             canonical(manifest.fingerprint), dict(manifest.fingerprint)
         )

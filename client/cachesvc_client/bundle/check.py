@@ -67,6 +67,9 @@ class Policy(Protocol):
     def check(self, statement: Statement, signers: Collection[PublicKey]) -> PublicKey:
         """Return one of the signers that count for the statement. Raise ``Untrusted`` if they are too few."""
 
+    def counts(self, key: str, statement: Statement) -> bool:
+        """Return whether a key is named for the statement, and is not revoked there."""
+
     def check_ancestors(self, manifest: Manifest) -> None:
         """Raise ``Untrusted`` if a key that was revoked has signed an ancestor."""
 

@@ -196,7 +196,7 @@ def _receive_one(
     if not is_bundle_of(path, verified):
         _write(path, verified, source, pack_of(document, verified, what))
         moved = pack.size
-    store.record_sequence(verified.manifest.entry, statement.sequence)
+    store.record_sequence(verified.manifest.entry, statement.sequence, verified.signer)
     return ReceivedBundle(
         str(statement.full_name),
         statement.target,

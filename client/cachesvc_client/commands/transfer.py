@@ -146,7 +146,7 @@ def _pull_one(
         write_bundle(path, verified.envelope, fetched)
         if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)
-    store.record_sequence(manifest.entry, statement.sequence)
+    store.record_sequence(manifest.entry, statement.sequence, verified.signer)
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 

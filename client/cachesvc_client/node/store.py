@@ -4,7 +4,7 @@
     <root>/v1/partial/<hex>       beginning of a pack: a download under way, or what the next one continues
     <root>/v1/slow/<hex>          how fast a pack came for which a start waited in vain; good for minutes
     <root>/v1/locks/<name>        held (flock) by a process that downloads, evicts or updates; empty files
-    <root>/v1/seen/<hex>          per entry, the highest sequence that was accepted
+    <root>/v1/seen/<hex>          per entry and signer, the highest sequence that was accepted
     <root>/v1/distrusted/<hex>    per entry, the revision that this node withdrew, and why
     <root>/v1/loading/<name>      held by a process that loads restored files: the revisions that have these
     <root>/v1/resolved/<hex>      the last answers to resolves: good for seconds, and for an outage
@@ -84,6 +84,11 @@ class Watcher(Protocol):
     def is_whole(self) -> bool:
         """Returns whether every byte of the pack was read and had the digest that was signed, frame by
         frame."""
+
+
+_MOST_SIGNERS = 64
+"""Signers of one entry whose highest sequences are kept, at most."""
+_SEEN_BYTES = 16 << 10
 
 
 def default_root() -> Path:
@@ -202,18 +207,23 @@ class NodeStore:
         with self._files.raise_storage_full():
             self._files.path("packs", digest.hex).unlink(missing_ok=True)
 
-    def highest_sequence(self, entry: Digest) -> int | None:
-        """Returns the highest sequence that was accepted for this entry on this node."""
+    def sequences(self, entry: Digest) -> dict[str, int]:
+        """Return by signer the highest sequence that was accepted for this entry on this node."""
         try:
-            return int(self._files.read("seen", entry.hex, 32)[0])
+            lines = self._files.read("seen", entry.hex, _SEEN_BYTES)[0].decode().splitlines()
+            return {signer: int(sequence) for signer, sequence in map(str.split, lines)}
         except (OSError, ValueError):
-            return None
+            return {}
 
-    def record_sequence(self, entry: Digest, sequence: int) -> None:
-        """Records the sequence of an accepted revision; a lower one than before changes nothing."""
+    def record_sequence(self, entry: Digest, sequence: int, signer: str) -> None:
+        """Record the sequence of an accepted revision; a lower one of its signer than before changes
+        nothing. Of very many signers those with the highest ones are kept."""
         with self._files.raise_storage_full(), self._files.lock("seen"):
-            if sequence > (self.highest_sequence(entry) or 0):
-                self._files.put("seen", entry.hex, str(sequence).encode())
+            seen = self.sequences(entry)
+            if sequence > seen.get(signer, 0):
+                seen[signer] = sequence
+                kept = sorted(seen.items(), key=lambda one: one[1])[-_MOST_SIGNERS:]
+                self._files.put("seen", entry.hex, "".join(f"{one} {last}\n" for one, last in kept).encode())
 
     def distrust(self, entry: Digest, revision: Digest) -> None:
         """Marks a revision of an entry, whose numbers a canary found wrong: it is not to be installed on this

@@ -15,15 +15,11 @@ from ..wire.factors import Facts, Fingerprint
 from ..wire.key_components import KeyFacts
 from ..wire.names import Lane, Name, Target
 from ..wire.proof import Proof
-from ..wire.records import Manifest, PackRecord, Statement, Workload
+from ..wire.records import MAX_AHEAD_MILLISECONDS, Manifest, PackRecord, Statement, Workload
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import Signer
-
-MAX_AHEAD_MILLISECONDS = 86_400_000
-"""Milliseconds (a day) that the sequence of a head may be ahead of this machine's clock; a head that is
-further ahead is not signed over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,7 +466,8 @@ def _install(
                 may_go_on=context.may_install,
             )
         _still_trusted(verified, context, result)
-    context.store.record_sequence(verified.manifest.entry, verified.manifest.statement.sequence)
+    manifest = verified.manifest
+    context.store.record_sequence(manifest.entry, manifest.statement.sequence, verified.signer)
     if counts is None:
         return None
     files = counts.written + counts.kept + counts.merged

@@ -8,7 +8,7 @@ checks were made.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from ..wire.digest import Digest
 from ..wire.durations import duration_text
 from ..wire.errors import Untrusted
 from ..wire.names import Lane
+from ..wire.records import MAX_AHEAD_MILLISECONDS, Manifest, Statement
 from ..wire.requirement import Requirement
 
 _DOOR = object()
@@ -45,8 +46,8 @@ class Accepted(Verified):
 class SequenceRecord(Protocol):
     """Declares what a node remembers of the revisions that it accepted."""
 
-    def highest_sequence(self, entry: Digest) -> int | None:
-        """Return the highest sequence of an entry that was accepted; ``None`` before the first."""
+    def sequences(self, entry: Digest) -> Mapping[str, int]:
+        """Return by signer the highest sequence of an entry that was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Acceptance:
             trust_hint=self.trust_hint,
         )
         if record is not None:
-            _check_sequence(verified, record.highest_sequence(verified.manifest.entry))
+            _check_sequence(verified, self.highest_sequence(record, verified.manifest, verified.signer))
         return Accepted(
             verified.manifest,
             verified.revision,
@@ -118,6 +119,34 @@ class Acceptance:
             verified.provenance,
             made_by=_DOOR,
         )
+
+    def highest_sequence(self, record: SequenceRecord, manifest: Manifest, signer: str) -> int | None:
+        """Return the highest sequence below which a signer's revision of an entry is a replay; ``None`` if
+        nothing of it was accepted.
+
+        The signer's own counts, and that of each other key that counts here still. Of another key none of
+        the future does: it would keep everybody else out.
+        """
+        latest = int(time.time() * 1000) + MAX_AHEAD_MILLISECONDS
+        return max(
+            (
+                sequence
+                for key, sequence in record.sequences(manifest.entry).items()
+                if key == signer or (sequence <= latest and self._counts(key, manifest.statement))
+            ),
+            default=None,
+        )
+
+    def _counts(self, key: str, statement: Statement) -> bool:
+        named = any(
+            one.key == key and one.counts_for(statement.namespace)
+            if isinstance(one, TrustedKey)
+            else one == key
+            for one in self.trusted
+        )
+        if self.policy is None:
+            return named
+        return (named or not self.trusted) and self.policy.counts(key, statement)
 
     def check_build(self, revision: Accepted) -> None:
         """Raise ``Untrusted`` for a revision that is too old, or that was not built as the user requires."""

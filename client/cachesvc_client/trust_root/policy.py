@@ -64,6 +64,12 @@ class SignerPolicy:
             )
         raise self._refusal(statement, path, signers, needed)
 
+    def counts(self, key: str, statement: Statement) -> bool:
+        """Return whether a role names a key for the statement, and the key is not revoked there."""
+        roles = self._roles_of(target_path(statement))
+        named = any(key in self._signers(delegation) for delegation in roles)
+        return named and self._revocation(key, statement.namespace) is None
+
     def check_ancestors(self, manifest: Manifest) -> None:
         """Raise ``Untrusted`` if a key that was revoked, where the revision or its ancestor is published, has
         signed an ancestor."""

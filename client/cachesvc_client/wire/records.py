@@ -34,6 +34,9 @@ MAX_ENVELOPE_BYTES = 48 << 20
 """Largest number of bytes of an envelope."""
 MAX_MANIFEST_BYTES = 32 << 20
 """Largest number of bytes of a manifest."""
+MAX_AHEAD_MILLISECONDS = 86_400_000
+"""Milliseconds (a day) that a sequence may be ahead of this machine's clock: one that is further ahead is not
+signed over, and keeps no other signer out."""
 MAX_FILES = 65_536
 """Largest number of files of one revision."""
 MAX_PACK_BYTES = 16 << 30

@@ -23,6 +23,7 @@ def upgrade() -> None:
     )
     op.create_index(None, "ancestors", ["ancestor"])
     op.create_index(None, "ancestors", ["signer"])
+    op.create_index(None, "ancestors", ["revision", "signer"])
 
 
 def downgrade() -> None:
