@@ -1,8 +1,7 @@
-"""Test the ways in which people run Redis: each works, or the check says that it does not and what to name."""
+"""Test the ways in which people run Redis: each works, or the check says what to name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def test_tls_with_a_private_authority_works(tmp_path: Path) -> None:
     options = ("--tls-port", str(tls), "--tls-cert-file", str(chain), "--tls-key-file", str(key))
     with redis_server(port, *options, "--tls-auth-clients", "no", "--tls-ca-cert-file", str(chain)):
         works(f"rediss://127.0.0.1:{tls}/0?ssl_ca_certs={chain}")
-        with pytest.raises(Unavailable, match="(?i)certificate.*ssl_ca_certs"):
+        with pytest.raises(Unavailable, match=r"(?i)certificate.*ssl_ca_certs"):
             RedisHot(f"rediss://127.0.0.1:{tls}/0").check()
 
 
@@ -44,7 +43,11 @@ def test_a_user_with_the_rights_that_operators_page_names_works() -> None:
         works(f"redis://registry:secret@127.0.0.1:{port}/0")
 
 
-LACKING = {"keys": ("&*", "+@all"), "channels": ("~*", "resetchannels", "+@all"), "commands": ("~*", "&*", "+ping")}
+LACKING = {
+    "keys": ("&*", "+@all"),
+    "channels": ("~*", "resetchannels", "+@all"),
+    "commands": ("~*", "&*", "+ping"),
+}
 
 
 @pytest.mark.parametrize("lacking", LACKING)
@@ -57,22 +60,19 @@ def test_a_user_that_lacks_a_right_is_reported_at_the_start(lacking: str) -> Non
     assert "cachesvc/*" in caught.value.hint and "secret" not in str(caught.value)
 
 
-def cluster(port: int) -> tuple[str, ...]:
-    return ("--cluster-enabled", "yes")
+OTHER_SERVERS = {
+    "a Redis Cluster": ("--cluster-enabled", "yes", "--cluster-port", "{}"),
+    "a replica": ("--replicaof", "127.0.0.1", "{}"),
+}
 
 
-def replica(port: int) -> tuple[str, ...]:
-    return ("--replicaof", "127.0.0.1", str(port + 1))
-
-
-@pytest.mark.parametrize(
-    ("options", "what"), [(cluster, "a Redis Cluster"), (replica, "a replica")], ids=["cluster", "replica"]
-)
-def test_a_server_that_takes_no_hints_is_refused_at_the_start(
-    options: Callable[[int], tuple[str, ...]], what: str
-) -> None:
-    port = free_port()
-    with redis_server(port, *options(port)) as url, pytest.raises(Unavailable) as caught:
+@pytest.mark.parametrize("what", OTHER_SERVERS)
+def test_a_server_that_takes_no_hints_is_refused_at_the_start(what: str, tmp_path: Path) -> None:
+    options = [option.format(free_port()) for option in OTHER_SERVERS[what]]
+    with (
+        redis_server(None, *options, "--dir", str(tmp_path)) as url,
+        pytest.raises(Unavailable) as caught,
+    ):
         RedisHot(url).check()
     assert what in caught.value.hint
 

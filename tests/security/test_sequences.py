@@ -84,7 +84,16 @@ def test_a_sequence_of_the_future_counts_for_its_own_signer_alone(tmp_path: Path
     assert not accepts(store, at(HONEST, now - 1), *both)
 
 
-@pytest.mark.parametrize("text", ["", "x", "ed25519:zzz 9\n", f"{OTHER.public} nan\n", "9" * 5000])
+DAMAGED = {
+    "empty": "",
+    "a word": "x",
+    "no key": "ed25519:zzz 9\n",
+    "no number": f"{OTHER.public} nan\n",
+    "too long": "9" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
 def test_what_a_node_wrote_of_sequences_and_is_damaged_stops_nothing(tmp_path: Path, text: str) -> None:
     store, made = NodeStore(tmp_path), at(HONEST, int(time.time() * 1000))
     assert accepts(store, made, HONEST)

@@ -11,9 +11,7 @@ from .process import absent, connects, folder, free_port, running, until
 
 
 @contextlib.contextmanager
-def redis_server(
-    port: int | None = None, *options: str, configuration: Path | None = None
-) -> Iterator[str]:
+def redis_server(port: int | None = None, *options: str, configuration: Path | None = None) -> Iterator[str]:
     """Return ``redis://…`` of an empty server. ``configuration``: a file that it may write."""
     program = shutil.which("redis-server")
     if program is None:

@@ -3,8 +3,8 @@ variables around it.
 
 What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
 before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
-changed before `watch` is found by `compare`, with the code that Python loads from torch's files. CPython tells
-nobody of a variable in a closure: `keep` keeps the functions in them as they were judged.
+changed before `watch` is found by `compare`, with the code that Python loads from torch's files. Nobody is
+told of a variable in a closure: `keep` keeps the functions in closures as they were judged.
 """
 
 from __future__ import annotations
