@@ -67,6 +67,11 @@ class TestConformance(KindConformance):
         return state._kernels.allowed
 
 
+def program(text: str) -> str:
+    """Return a program that runs, with a text in its bytes."""
+    return f"#!/bin/sh\nexit 0 # {text}\n"
+
+
 class Host:
     """A machine with DeepGEMM's package and a program that stands for nvcc, where a process has the hooks."""
 
@@ -75,8 +80,8 @@ class Host:
         self.package, self.root = place / "site" / "deep_gemm", place / "root"
         self.write("site/deep_gemm/include/deep_gemm/impls/gemm.cuh", "#include <cute/tensor.hpp>")
         self.write("site/deep_gemm/include/cute/tensor.hpp", "// CUTLASS")
-        self.nvcc = self.write("cuda/bin/nvcc", "release 13.0, V13.0.88")
-        self.ptxas = self.write("cuda/bin/ptxas", "ptxas")
+        self.nvcc = self.write("cuda/bin/nvcc", program("release 13.0, V13.0.88"))
+        self.ptxas = self.write("cuda/bin/ptxas", program("ptxas"))
         self.root.mkdir()
         for name in ("DG_JIT_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "DG_JIT_USE_NVRTC", "NVCC_CCBIN"):
             monkeypatch.setenv(name, "")
@@ -208,8 +213,8 @@ def test_a_kernel_that_is_compiled_here_is_counted_and_the_report_says_so(
 
 
 DIFFERENCES: dict[str, Callable[[Host], object]] = {
-    "another patch of nvcc": lambda host: host.write("cuda/bin/nvcc", "release 13.0, V13.0.89"),
-    "another ptxas": lambda host: host.write("cuda/bin/ptxas", "another ptxas"),
+    "another patch of nvcc": lambda host: host.write("cuda/bin/nvcc", program("release 13.0, V13.0.89")),
+    "another ptxas": lambda host: host.write("cuda/bin/ptxas", program("another ptxas")),
     "CUTLASS patched": lambda host: host.write("site/deep_gemm/include/cute/tensor.hpp", "// patched"),
     "a header more": lambda host: host.write("site/deep_gemm/include/cutlass/x.h", ""),
     "a header renamed": lambda host: (host.package / "include/cute/tensor.hpp").rename(
@@ -292,7 +297,7 @@ def test_without_a_restore_deepgemm_is_left_alone(host: Host) -> None:
 def test_nothing_is_kept_that_was_compiled_while_the_toolchain_changed(host: Host, tmp_path: Path) -> None:
     host.import_package()
     host.compile()
-    host.write("cuda/bin/nvcc", "release 13.0, V13.0.89")
+    host.write("cuda/bin/nvcc", program("release 13.0, V13.0.89"))
     assert host.state.used_files(tmp_path / "entry") == set()
 
 

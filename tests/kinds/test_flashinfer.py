@@ -385,7 +385,7 @@ def test_the_compiler_is_nvcc_behind_a_script_and_the_programs_that_it_runs(
     assert toolkit.compilers()["nvcc"] == first is not None
     assert real / "include" in toolkit.brought()
     assert not {home, home / "include"} & set(toolkit.brought()), "others have headers there"
-    (real / "bin" / "ptxas").write_bytes(b"\x7fELF another ptxas")
+    (real / "bin" / "ptxas").write_bytes(b"#!/bin/sh\nexit 0 # another ptxas")
     assert Toolkit.here().compilers()["nvcc"] != first
     monkeypatch.setenv("FLASHINFER_NVCC", "$cuda_home/bin/none")
     assert Toolkit.here().compilers()["nvcc"] is None

@@ -96,7 +96,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _compiler(tmp_path: Path, name: str = "g++", content: bytes = b"\x7fELF one compiler") -> None:
+def _compiler(
+    tmp_path: Path, name: str = "g++", content: bytes = b"#!/bin/sh\nexit 0 # one compiler"
+) -> None:
     (tmp_path / "bin" / name).write_bytes(content)
     (tmp_path / "bin" / name).chmod(0o755)
 
@@ -165,9 +167,9 @@ def test_a_program_that_changes_sources_is_a_doubt(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("package")
 def test_the_compiler_is_the_one_that_tilelang_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compilers_here(CPU)[COMPILER] is None
-    _compiler(tmp_path, "c++", b"\x7fELF c++")
+    _compiler(tmp_path, "c++", b"#!/bin/sh\nexit 0 # c++")
     first = compilers_here(CPU)[COMPILER]
-    _compiler(tmp_path, "g++", b"\x7fELF g++")
+    _compiler(tmp_path, "g++", b"#!/bin/sh\nexit 0 # g++")
     second = compilers_here(CPU)[COMPILER]
     monkeypatch.setenv("CC", str(tmp_path / "bin" / "c++"))
     assert first is not None and second is not None and first != second
@@ -237,7 +239,7 @@ def toolkit(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     (package / "3rdparty/tvm/include/tvm/runtime/base.h").write_text("")
     (tmp_path / "cuda" / "bin").mkdir(parents=True)
     _compiler(tmp_path)
-    (tmp_path / "cuda" / "bin" / "nvcc").write_bytes(b"\x7fELF nvcc")
+    (tmp_path / "cuda" / "bin" / "nvcc").write_bytes(b"#!/bin/sh\nexit 0 # nvcc")
     (tmp_path / "cuda" / "bin" / "nvcc").chmod(0o755)
     environment = ModuleType("tilelang.env")
     environment.CUDA_HOME = str(tmp_path / "cuda")  # type: ignore[attr-defined]
@@ -277,7 +279,7 @@ def test_a_compiler_a_toolkit_or_headers_that_differ_are_a_difference(
         file.write_bytes(before)
     assert all(reasons) and len(set(reasons)) == 4 and difference() == ""
     (tmp_path / "cuda" / "bin" / "nvcc").unlink()
-    (tmp_path / "bin" / "g++").write_bytes(b"\x7fELF another one")
+    (tmp_path / "bin" / "g++").write_bytes(b"#!/bin/sh\nexit 0 # another one")
     assert difference() == "", "a host without nvcc compiles nothing, whatever else it has"
 
 

@@ -258,5 +258,5 @@ def test_a_signer_removed_before_the_commit_does_not_count(reg: Inside) -> None:
         row = unit.uploads.get(upload)
         verified = check_envelope(signed.envelope, trusted=[other.public], expected=None, now=reg.clock())
         with pytest.raises(Exception, match="may no longer sign"):
-            publish._record(reg.registry, unit, ROOT, row, verified)
+            publish._record(reg.registry, unit, ROOT, row, verified, (), None)
     assert Digest.of(one.pack) == one.manifest.pack.digest
