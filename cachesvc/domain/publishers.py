@@ -71,7 +71,7 @@ def _names_a_place(claims: Mapping[str, str]) -> bool:
 
 def choose(
     records: Iterable[PublisherRecord],
-    audiences: Iterable[str],
+    audience: str,
     claims: Mapping[str, object],
     request: ExchangeRequest,
 ) -> Grant:
@@ -80,10 +80,10 @@ def choose(
     Of several rules that fit, the one with the higher role counts, then the trunk before a lane, then the
     older. Raises ``Forbidden`` that says what differs, to the job of a repository that a rule names.
     """
-    audiences, reasons = set(audiences), list[str]()
+    reasons = list[str]()
     grants = []
     for record in records:
-        reason = _difference(record.rule, audiences, claims, request)
+        reason = _difference(record.rule, audience, claims, request)
         if reason is None:
             lane = lane_of(record.rule, claims)
             if request.lane is not None and lane != request.lane:
@@ -146,12 +146,12 @@ def is_pull_request(claims: Mapping[str, object]) -> bool:
 
 
 def _difference(
-    rule: PublisherRequest, audiences: set[str], claims: Mapping[str, object], request: ExchangeRequest
+    rule: PublisherRequest, audience: str, claims: Mapping[str, object], request: ExchangeRequest
 ) -> str | None:
     """Returns why a rule does not fit; ``None`` if it does."""
     if request.namespace is not None and rule.namespace != request.namespace:
         return f"a rule is for namespace {rule.namespace}"
-    if rule.audience not in audiences:
+    if rule.audience != audience:
         return f"the token is not for the audience {rule.audience!r}"
     for name, pattern in rule.claims.items():
         value = claims.get(name)

@@ -26,7 +26,7 @@ class Workload:
 
     issuer: str
     subject: str
-    audiences: tuple[str, ...]
+    audience: str
     claims: Mapping[str, Any]
     expires: int
     use: Digest
@@ -48,9 +48,11 @@ def verify(token: Unverified, issuers: Issuers, now: float) -> Workload:
         raise Unauthenticated("the token lives longer than a day", "let the CI system issue shorter ones")
     subject, audience = token.claims.get("sub"), token.claims.get("aud")
     audiences: list[Any] = audience if isinstance(audience, list) else [audience]
-    if not isinstance(subject, str) or not all(isinstance(one, str) for one in audiences):
+    if not isinstance(subject, str) or not audiences or not all(isinstance(one, str) for one in audiences):
         raise Unauthenticated("the token lacks sub or aud", _HINT)
-    return Workload(token.issuer, subject, tuple(audiences), token.claims, expires, _use(token))
+    if len(set(audiences)) > 1:  # another audience that received it could show it here first
+        raise Unauthenticated("the token has several audiences (aud)", "ask for one for this registry alone")
+    return Workload(token.issuer, subject, audiences[0], token.claims, expires, _use(token))
 
 
 def _use(token: Unverified) -> Digest:

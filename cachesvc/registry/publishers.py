@@ -88,7 +88,7 @@ def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
     """
     parsed, records = _trusted(registry, request)
     job = workload.verify(parsed, registry.issuers, registry.clock())
-    grant = rules.choose(records, job.audiences, job.claims, request)
+    grant = rules.choose(records, job.audience, job.claims, request)
     return _give(registry, job, grant)
 
 

@@ -54,7 +54,13 @@ def test_a_job_of_another_service_has_the_wrong_audience(world: World) -> None:
         world.refused(world.issuer.sign(world.claims(aud=audience)), 403, "audience")
     world.refused(world.issuer.sign(world.claims(aud=None)), 401, "aud")
     world.refused(world.issuer.sign(world.claims(aud={"a": 1})), 401, "aud")
-    assert world.issued(aud=["x", AUDIENCE])["role"] == "write"
+    assert world.issued(aud=[AUDIENCE])["role"] == "write"
+
+
+def test_a_token_that_another_service_received_too_gets_nothing(world: World) -> None:
+    for audiences in (["https://other.example", AUDIENCE], [AUDIENCE, ""], [AUDIENCE, AUDIENCE + "/"]):
+        world.refused(world.issuer.sign(world.claims(aud=audiences)), 401, "several audiences")
+    world.refused(world.issuer.sign(world.claims(aud=[])), 401, "aud")
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/other", "refs/heads/main2", "REFS/heads/main", "main", ""])
