@@ -58,6 +58,7 @@ def test_a_job_of_another_service_has_the_wrong_audience(world: World) -> None:
 
 
 def test_a_token_that_another_service_received_too_gets_nothing(world: World) -> None:
+    world.rule()
     for audiences in (["https://other.example", AUDIENCE], [AUDIENCE, ""], [AUDIENCE, AUDIENCE + "/"]):
         world.refused(world.issuer.sign(world.claims(aud=audiences)), 401, "several audiences")
     world.refused(world.issuer.sign(world.claims(aud=[])), 401, "aud")
