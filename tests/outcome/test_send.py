@@ -15,8 +15,8 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.node import processes
 from cachesvc_client.node.installed import InstalledRevision
-from cachesvc_client.outcome import send
 from cachesvc_client.outcome.judge import KeyDifference, Report, RevisionUse
 from cachesvc_client.outcome.send import node_id, request
 from cachesvc_client.wire.codec import build, canonical, parse_json
@@ -88,5 +88,5 @@ def test_all_processes_of_a_node_have_one_id_for_each_registry() -> None:
 
 
 def test_without_a_boot_id_the_node_id_is_random(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(send, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(processes, "BOOT_ID", tmp_path / "none")
     assert node_id.__wrapped__(URL) != node_id.__wrapped__(URL)

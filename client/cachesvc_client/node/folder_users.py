@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from .processes import boot_id, pid_namespace, stat_fields
 from .store_files import StoreFiles, is_same_file, open_plain_file
 
 PART = "users"
@@ -159,27 +160,19 @@ def _is_process(pid: str, start: str) -> bool:
 
 def _start(pid: int) -> str:
     """Return when a process began, in ticks since the boot; ``-`` if that is not to be read."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return "-"
+    fields = stat_fields(pid)
+    return fields[19] if len(fields) > 19 else "-"
 
 
 @functools.cache
 def _kernel() -> str:
     """Return what names this host and its boot; ``-`` if the system does not say."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or "-"
-    except OSError:
-        return "-"
+    return boot_id() or "-"
 
 
 def _namespace() -> str:
     """Return what names the set of processes that this one sees; ``-`` if the system does not say."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return "-"
+    return pid_namespace() or "-"
 
 
 def _map(handle: int) -> int | None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ..wire.digest import Digest
 from . import folder_users
-from .folder_readers import folders_in_sight
 from .path_owners import refuse_foreign
 from .store_files import StoreFiles, remove_entry
 
@@ -70,6 +69,8 @@ class PrivateFolders:
     def sweep(self, settled: float = SETTLED_SECONDS) -> None:
         """Remove the folders that no process is seen to use, and in which nothing changed for ``settled``
         seconds. To be called where nobody waits. Raise ``OSError``."""
+        from .folder_readers import folders_in_sight  # a start makes folders, and sweeps none
+
         marks = folder_users.marks_by_folder(self._files)
         names = {path.name for path, _ in self._files.entries("folders")} | marks.keys()
         ended = [name for name in names if not folder_users.may_live(marks.get(name, []))]

@@ -53,7 +53,7 @@ STALLED_SECONDS = 15.0
 when no byte moved for 10 seconds (`http.registry`), so its process is stopped or hangs then."""
 _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
-_FOLDER_SECONDS = 30 * 24 * 3600
+_OWN_SECONDS = 30 * 24 * 3600
 """Seconds without use after which own results are removed."""
 _MAX_ANSWER_BYTES = 192 << 20
 """Bytes of a kept answer, at most: as many as are read of a registry's (`http.registry`)."""
@@ -333,7 +333,7 @@ class NodeStore:
     def remember_used(self, program: Digest, entries: Iterable[Digest]) -> None:
         """Keeps which entries a program used, the last start's alone. Raises ``StorageFull``."""
         with self._files.raise_storage_full():
-            self._files.sweep("used", _FOLDER_SECONDS)
+            self._files.sweep("used", _OWN_SECONDS)
             self._files.put("used", program.hex, "\n".join(map(str, entries)).encode())
 
     def used_entries(self, program: Digest) -> list[Digest]:
@@ -350,7 +350,7 @@ class NodeStore:
         sort by time. Raises ``StorageFull``."""
         with self._files.raise_storage_full():
             if not self._files.path("starts", name).exists():
-                self._files.sweep("starts", _FOLDER_SECONDS)
+                self._files.sweep("starts", _OWN_SECONDS)
                 for path in sorted(path for path, _ in self._files.entries("starts"))[: 1 - _MAX_STARTS]:
                     path.unlink(missing_ok=True)
             self._files.put("starts", name, record)
@@ -396,7 +396,7 @@ class NodeStore:
     def keep_probe_mark(self, environment: Digest, mark: bytes) -> None:
         """Keeps the mark of an environment in which the conformance probe passed. Raises ``StorageFull``."""
         with self._files.raise_storage_full():
-            self._files.sweep("probes", _FOLDER_SECONDS)
+            self._files.sweep("probes", _OWN_SECONDS)
             self._files.put("probes", environment.hex, mark)
 
     def job(self, key: Digest) -> Path:
@@ -414,7 +414,7 @@ class NodeStore:
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._files.sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
-            self._files.sweep("own", _FOLDER_SECONDS)
+            self._files.sweep("own", _OWN_SECONDS)
 
     def _download(
         self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None

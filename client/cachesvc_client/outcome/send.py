@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..config import Config
 from ..hooks import logger
 from ..hooks.activity import Moment
 from ..node.installed import InstalledRevision
+from ..node.processes import boot_id
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
@@ -42,8 +42,6 @@ _log = logging.getLogger("cachesvc")
 
 MOST_UPDATES = 20
 """Reports of one start before its exit, at most: a process that compiles for ever sends no more."""
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""File with the id of this boot of the machine, see random(4)."""
 
 
 class Reporter:
@@ -161,8 +159,5 @@ def node_id(url: str) -> str:
     They are the same for all processes and containers of a running kernel, and change with its next boot.
     Another registry gets other digits. Where the kernel has no boot id, they are random for this process.
     """
-    try:
-        boot = _BOOT_ID.read_text().strip()
-    except OSError:
-        boot = os.urandom(16).hex()
+    boot = boot_id() or os.urandom(16).hex()
     return Digest.of(canonical(["cachesvc.node/1", url, boot])).hex[:32]

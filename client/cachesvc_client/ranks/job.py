@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..node.processes import boot_id, pid_namespace
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 
@@ -129,8 +129,5 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 def _machine() -> str:
     """Names this machine's boot and PID namespace. Containers may share a node store; so may machines, on a
     volume that outlives them."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return os.uname().nodename
+    boot, namespace = boot_id(), pid_namespace()
+    return f"{boot} {namespace}" if boot and namespace else os.uname().nodename

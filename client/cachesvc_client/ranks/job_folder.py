@@ -20,15 +20,13 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from ..node.processes import stat_fields
+
 
 def process_id(pid: int) -> str:
     """Names a process as ``pid:start``, which no later process has; ``proc(5)``, stat, field 22."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return f"{pid}:"
-    return f"{pid}:{fields[19].decode()}" if fields[0] not in (b"Z", b"X") else f"{pid}:"
+    fields = stat_fields(pid)
+    return f"{pid}:{fields[19]}" if fields and fields[0] not in ("Z", "X") else f"{pid}:"
 
 
 def ancestors() -> set[str]:
@@ -37,10 +35,10 @@ def ancestors() -> set[str]:
     pid = os.getppid()
     while pid > 1 and len(processes) < 8:
         processes.add(process_id(pid))
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+        fields = stat_fields(pid)
+        if not fields:
             break
+        pid = int(fields[1])
     return processes
 
 
