@@ -126,14 +126,15 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
         return before[2]
     known = {id(key): value for key, value in zip(*before[:2], strict=True)} if before else {}
     bad = {name for name, _ in before[2]} if before else set()
-    found = []
+    found, new = [], []
     for key, value in zip(keys, values, strict=True):
         name = f"{place}[{key}]"
         if known.get(id(key), known) is value and name not in bad:
             continue
+        new.append(value)
         if not is_own_entry(name, value, functools.partial(is_own, key, value)):
             found.append((name, value))
-    in_place.keep(values)
+    in_place.keep(new)
     _judged[place] = (keys, values, found)
     return found
 

@@ -72,27 +72,19 @@ class OwnPlace:
         repeated as a whole."""
 
         def backward(call: imports.Call) -> Any:
-            return call() if compiling() else self.run_graph(call)
+            return call() if compiling() else self.run(call, changes_graph=True)
 
         _BACKWARD.install(backward)
         for hook in _CALLS:
             hook.install(self.run)
         _DRY_COMPILE.install(self._dry_compile)
 
-    def run(self, call: imports.Call) -> Any:
-        """Run a call, and once more in PyTorch's own folder if it fails for the sake of ours."""
-        folder = self._folders().own()
-        try:
-            return call()
-        except Exception as error:
-            if folder is None or not self._may_be_of(error, folder):
-                raise
-            return self._repeat(call, folder, error)
+    def run(self, call: imports.Call, changes_graph: bool = False) -> Any:
+        """Run a call, and once more in PyTorch's own folder if it fails for the sake of ours.
 
-    def run_graph(self, call: imports.Call) -> Any:
-        """As `run`, for a call whose first argument is a graph that it changes."""
+        ``changes_graph``: its first argument is a graph that it changes, so a copy is kept for the repeat."""
         folder = self._folders().own()
-        before = None if folder is None else _copied(call.args)
+        before = _copied(call.args) if changes_graph and folder is not None else None
         try:
             return call()
         except Exception as error:
