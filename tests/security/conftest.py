@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,11 @@ from tests.e2e.conftest import built_once, folder_of_the_run
 
 from .attacker import Made
 from .attacks import attacks
+
+if TYPE_CHECKING:
+    from registry_making import Server
+
+    from tests.security.test_operator_signs import Liar
 
 NAME = "team-b/model"
 
@@ -26,6 +32,21 @@ def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def marker(tmp_path: Path) -> Path:
     """Where hostile code leaves a line."""
     return tmp_path / "marker"
+
+
+@pytest.fixture
+def operator(request: pytest.FixtureRequest, tmp_path: Path) -> Liar:
+    """An operator's machine, and the module's registry, which tells the truth."""
+    from tests.security.test_operator_signs import Liar
+
+    server: Server = request.getfixturevalue("server")
+    return Liar(server, tmp_path, url=server.url)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for entries that no other test of the module has."""
+    return f"m{abs(hash(request.node.name)):x}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

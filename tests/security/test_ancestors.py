@@ -43,17 +43,6 @@ def api(server: Server) -> Api:
     return server.api()
 
 
-@pytest.fixture
-def operator(server: Server, tmp_path: Path) -> Liar:
-    """An operator's machine, and a registry that tells the truth."""
-    return Liar(server, tmp_path, url=server.url)
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return f"a{abs(hash(request.node.name)):x}"
-
-
 def of(made: Publication, key: SigningKey, namespace: str = "team") -> Ancestor:
     return Ancestor(made.revision, Namespace(namespace), key.public)
 

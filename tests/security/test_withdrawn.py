@@ -26,17 +26,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def operator(server: Server, tmp_path: Path) -> Liar:
-    """An operator's machine, and a registry that tells the truth."""
-    return Liar(server, tmp_path, url=server.url)
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return f"m{abs(hash(request.node.name)):x}"
-
-
 def quarantine(server: Server, made: Publication) -> None:
     ok(server.api().http.put(f"/v1/revisions/{made.revision}/quarantine", json={"why": WHY}))
 
