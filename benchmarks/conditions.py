@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import re
@@ -16,6 +17,13 @@ _ROOT = Path(__file__).resolve().parent.parent
 def now() -> str:
     """Return the time in UTC, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def keep(report: dict[str, Any], path: Path) -> None:
+    """Write the report of a benchmark as JSON, and say where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written: {path}")
 
 
 def hardware() -> dict[str, Any]:

@@ -40,6 +40,8 @@ BLOCKS = 10
 CHECKS = 2000
 """Checks in a block."""
 FRAMES, PYTORCH = "recorded frames", "PyTorch alone"
+PLACES = {FRAMES: "frames", PYTORCH: "pytorch"}
+"""Names of folders: a store in a path with a space is not used."""
 NAME = "guards/linear"
 
 
@@ -119,7 +121,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         _warm(running, folder)
         for number in range(options.rounds):
             for method in (FRAMES, PYTORCH) if number % 2 else (PYTORCH, FRAMES):
-                runs[method].append(_run(method, running, folder / f"{method}-{number}"))
+                runs[method].append(_run(method, running, folder / f"{PLACES[method]}-{number}"))
     values = {method: [run["microseconds"] for run in of] for method, of in runs.items()}
     medians = {method: statistics.median(of) for method, of in values.items()}
     result = {

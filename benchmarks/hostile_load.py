@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.conditions import commit, hardware, now
+from benchmarks.conditions import commit, hardware, keep, now
 from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, registry, running_process
 from benchmarks.load.columns import Embedded
 from benchmarks.load.honest import CLIENTS, EVERY_SECONDS, Clients
@@ -90,9 +90,7 @@ def main() -> int:
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written: {options.json}")
+    keep(report, options.json)
     return int(not options.quick and not all(row["reached"] for row in report["rows"]))
 
 

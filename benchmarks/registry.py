@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -24,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import hardware, now
+from benchmarks.conditions import hardware, keep, now
 from benchmarks.hosts import ROOT, Failed, clean_environment
 from benchmarks.load import rates, storm, transfers
 from benchmarks.load.columns import Embedded, Production, bare, column, serving
@@ -62,9 +61,7 @@ def main() -> int:
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written: {options.json}")
+    keep(report, options.json)
     return int(any(_damage(column) for column in report["columns"].values()))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import commit, hardware, now
+from benchmarks.conditions import commit, hardware, keep, now
 from benchmarks.hosts import Failed, use_this_tree
 from cachesvc.cli.signals import interruptible
 
@@ -28,7 +27,5 @@ def report_rows(path: Path, measure: Callable[[Path], list[dict[str, Any]]]) -> 
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written: {path}")
+    keep(report, path)
     return int(any(row["broken"] for row in report["rows"]))
