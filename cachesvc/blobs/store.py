@@ -138,5 +138,5 @@ def missing(key: str) -> NotFound:
 def clipped(key: str, size: int, start: int, length: int | None) -> int:
     """Returns how many bytes a reader gets. Raises ``RangeInvalid``."""
     if start < 0 or (length is not None and length < 0) or start > size or (start == size and size):
-        raise RangeInvalid(f"object {key}: from {start}, of {size} bytes")
+        raise RangeInvalid(f"object {key} has {size} bytes: none begins at {start}")
     return size - start if length is None else min(length, size - start)

@@ -9,7 +9,7 @@ from cachesvc.domain.access import Action, Token, may
 from cachesvc.domain.offers import withheld
 from cachesvc.index.mirrors import ABSENT
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.protocol import pack_path
 
 from .context import Registry
@@ -54,5 +54,11 @@ def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
 
 def read_pack(registry: Registry, pack: Pack, start: int, length: int) -> Iterator[bytes]:
     """Yields ``length`` bytes from ``start``, never fewer without an error. Raises ``NotFound`` if GC was
-    faster."""
-    return registry.blobs.open(pack.key, start, length)
+    faster, and ``RangeInvalid`` if the store has only the beginning of the pack."""
+    try:
+        return registry.blobs.open(pack.key, start, length)
+    except RangeInvalid:
+        raise RangeInvalid(
+            f"the registry's store has less of the pack {pack.digest[:19]} than its {pack.size} bytes",
+            "publish it again; an operator repairs the store with cachesvc admin fsck --apply",
+        ) from None

@@ -13,12 +13,19 @@ from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import answers, gc, publish, tokens
+from cachesvc.registry import answers, download, gc, publish, tokens
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Forbidden, HeadConflict, LeaseLost, NotFound, Unauthenticated
+from cachesvc_client.wire.errors import (
+    Forbidden,
+    HeadConflict,
+    LeaseLost,
+    NotFound,
+    RangeInvalid,
+    Unauthenticated,
+)
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
 
@@ -245,6 +252,17 @@ def test_questions_that_come_together_each_have_their_answer(reg: Inside) -> Non
 )
 def test_no_request_body_breaks_the_search_for_its_answer(reg: Inside, body: bytes) -> None:
     assert answers.cached_answer(reg.registry, ROOT, body) is None
+
+
+def test_a_pack_that_the_store_cut_short_is_named_with_what_repairs_it(reg: Inside) -> None:
+    one = new_publication(reg)
+    answer = reg.publish(one)
+    pack = download.find_pack(reg.registry, ROOT, answer.revision)
+    reg.registry.blobs.delete(pack.key)
+    reg.registry.blobs.put(pack.key, [one.pack[:100]])
+    with pytest.raises(RangeInvalid, match=f"less of the pack .* than its {pack.size} bytes") as caught:
+        list(download.read_pack(reg.registry, pack, 100, pack.size - 100))
+    assert "admin fsck" in caught.value.hint
 
 
 def test_a_signer_removed_before_the_commit_does_not_count(reg: Inside) -> None:
