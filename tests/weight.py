@@ -23,6 +23,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.hooks.logger",
     "cachesvc_client.kinds",
     "cachesvc_client.graphs.ambient",
+    "cachesvc_client.graphs.birth",
     "cachesvc_client.graphs.door",
     "cachesvc_client.graphs.in_place",
     "cachesvc_client.graphs.backend_names",

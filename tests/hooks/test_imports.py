@@ -165,6 +165,21 @@ def test_the_start_of_an_import_is_announced_once(module):
     assert order == [False, "imported", "at once"]
 
 
+def test_around_a_body_is_told_whenever_it_begins_and_once_when_it_ended(module):
+    """An import that only looks for the module runs no body; one that fails has no end."""
+    name, order = module("import sys\nif sys.modules.pop('fails', None): raise ImportError\nvalue = 1\n"), []
+    imports.around_body(name, lambda: order.append("begins"), lambda _: order.append("ended"))
+    imports.when_imported(name, lambda _: order.append("imported"))
+    importlib.util.find_spec(name)
+    assert order == []
+    sys.modules["fails"] = sys
+    with pytest.raises(ImportError):
+        importlib.import_module(name)
+    assert order == ["begins"]
+    importlib.import_module(name)
+    assert order == ["begins", "begins", "ended", "imported"]
+
+
 def test_a_callback_at_the_start_that_raises_is_logged_and_the_import_goes_on(module, caplog):
     name = module()
     imports.when_importing(name, lambda: 1 / 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import in_place
+from . import birth, in_place
 from .keys import AUTOGRAD_KEY, complete, nonce
 
 REPLACED = "replaced_in_torch"
@@ -31,6 +31,7 @@ PARTS = {
 def install_hooks() -> None:
     """Put the hooks in place when the application imports the modules. Safe to call again."""
     in_place.watch()
+    birth.watch()
     complete(AUTOGRAD_KEY, of_graph)
 
 

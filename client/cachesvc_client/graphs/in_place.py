@@ -118,13 +118,25 @@ def keep(values: Iterable[Any]) -> None:
         elif kind is property:
             waiting += [value.fget, value.fset]
         elif kind is types.FunctionType:
-            for cell in value.__closure__ or ():
-                if id(cell) not in _cells and _has_content(cell) and callable(cell.cell_contents):
-                    name = f"{value.__module__}.{value.__qualname__}"
-                    _cells[id(cell)] = (cell, cell.cell_contents, name)
-                    waiting.append(cell.cell_contents)
+            if value.__closure__ is not None:
+                waiting += _keep_closure(value)
             if "__wrapped__" in value.__dict__:
                 waiting.append(value.__dict__["__wrapped__"])
+
+
+def _keep_closure(function: types.FunctionType) -> list[Any]:
+    """Keep the functions in a closure that are new; return them."""
+    new = []
+    for cell in function.__closure__ or ():
+        if id(cell) not in _cells:
+            try:
+                held = cell.cell_contents
+            except ValueError:  # an empty one
+                continue
+            if callable(held):
+                _cells[id(cell)] = (cell, held, f"{function.__module__}.{function.__qualname__}")
+                new.append(held)
+    return new
 
 
 _HOLDERS = frozenset((types.FunctionType, staticmethod, classmethod, property))

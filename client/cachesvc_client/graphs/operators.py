@@ -77,11 +77,10 @@ class RegisteredFunctions:
         qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
         key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
         if qualified.partition("::")[0] in CORE:
-            from . import stock, tables
+            from . import tables
 
-            if not all(stock.is_known(one.__code__) for one in stock.functions_in(fn)):
-                place = name.partition("::")[2] if "::" in name else name
-                tables.core.functions[f"{library.ns}/{place}/{key}"] = fn
+            place = name.partition("::")[2] if "::" in name else name
+            tables.core.noted[f"{library.ns}/{place}/{key}"] = fn
         else:
             self.by_operator.setdefault(qualified, {})[key] = fn
 

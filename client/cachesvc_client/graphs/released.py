@@ -62,20 +62,29 @@ class _Namespace:
 
     __slots__ = ("changed", "holder", "keys", "names", "values")
 
-    def __init__(self, holder: Any) -> None:
+    def __init__(self, holder: Any, is_own: bool) -> None:
+        """``is_own``: whether torch's own code put all values there."""
         self.holder = holder
         self.names = _names_of(holder)
-        self.judge()
+        self.changed: dict[str, Any] = {}
+        self._keep()
+        if is_own and stock.are_files_known(self.values):
+            in_place.keep(self.values)
+        else:
+            self.judge()
+
+    def _keep(self) -> None:
+        self.keys, self.values = list(self.names), list(self.names.values())
 
     def judge(self) -> None:
         """Judge all values."""
-        self.keys, self.values = list(self.names), list(self.names.values())
+        self._keep()
         self.changed = {}
         if _is_of_operators(self.holder):
             self.changed = dict(stock.operator_changes(self.holder))
             return
         in_place.keep(self.values)
-        if signatures.is_known_namespace(self.names):
+        if signatures.are_known(self.names):
             return
         in_place.compare(self.values)
         found = stock.class_changes if isinstance(self.holder, type) else stock.module_changes
@@ -122,7 +131,7 @@ def _names_of(holder: Any) -> dict[str, Any]:
     return dict(kept) if not isinstance(kept, dict) else kept
 
 
-_WALKED = (
+_PARTS = (
     *("nn", "_C", "_ops", "_refs", "_prims", "_prims_common", "_decomp", "_meta_registrations"),
     *("_higher_order_ops", "_library", "library", "overrides", "functional", "_tensor", "_lowrank"),
     *("_linalg_utils", "autograd", "amp", "cuda.amp", "utils.checkpoint", "linalg", "fft", "special"),
@@ -137,15 +146,13 @@ _WALKED = (
 """The parts of torch that decide what an operator is traced into and compiled to. The other parts run the
 compiler and its caches, which tools wrap to watch them, or are models and training, whose code Dynamo traces
 and a record compares function by function."""
+_WALKED = tuple(f"torch.{one}." for one in _PARTS)
 
 
 @functools.cache
 def is_walked(module: str) -> bool:
     """Return whether `changes` compares a module of torch."""
-    if module == "torch":
-        return True
-    top, _, rest = module.partition(".")
-    return top == "torch" and any(rest == one or rest.startswith(f"{one}.") for one in _WALKED)
+    return module == "torch" or f"{module}.".startswith(_WALKED)
 
 
 class Released:
@@ -158,6 +165,18 @@ class Released:
         self._changed: dict[str, Any] = {}
         self._modules: dict[str, types.ModuleType] = {}
         self._loaded = 0
+        self._is_own = False
+
+    def take(self) -> None:
+        """Take what is loaded for torch as released. Only what replaces it later is judged."""
+        with self._lock:
+            self._is_own = True
+            try:
+                self._add_modules()
+                self._add_classes()
+                self._add_operators()
+            finally:
+                self._is_own = False
 
     def changed(self) -> dict[str, Any]:
         """Return what stands in the place of torch's own, by place."""
@@ -223,7 +242,7 @@ class Released:
         self._add([one for one in (*spaces, *packets) if id(one) not in self._namespaces])
 
     def _add(self, holders: list[Any]) -> None:
-        new = [_Namespace(one) for one in {id(one): one for one in holders}.values()]
+        new = [_Namespace(one, self._is_own) for one in {id(one): one for one in holders}.values()]
         self._namespaces.update((id(one.holder), one) for one in new)
         self._parts += [_Part(new[start : start + _MEMBERS]) for start in range(0, len(new), _MEMBERS)]
 
@@ -254,7 +273,14 @@ def _forget() -> None:
 def judged() -> bytes:
     """Return what spares a service of the same torch to judge all of it, for `signatures.learn`."""
     changes()
-    return signatures.joined(_released.signatures())
+    entries = (signatures.both(entry) for entry in tables.own_entries())
+    return b"".join(sorted(_released.signatures().union(*entries)))
+
+
+def take() -> None:
+    """Take torch, as it is loaded now, for torch as released."""
+    _released.take()
+    tables.take()
 
 
 def changes() -> Changes:

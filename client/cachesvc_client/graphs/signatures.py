@@ -11,7 +11,6 @@ import contextlib
 import functools
 import hashlib
 import types
-from collections.abc import Callable
 from typing import Any
 
 from . import in_place
@@ -31,8 +30,6 @@ _INNER = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "fn")
 
 _known: set[bytes] = set()
 """Signatures of what a builder of a restored entry found to be as released."""
-_found: dict[bytes, dict[str, Any]] = {}
-"""The entries of tables that this process found to be as released, by signature."""
 
 
 def learn(known: bytes) -> None:
@@ -40,24 +37,9 @@ def learn(known: bytes) -> None:
     _known.update(known[start : start + BYTES] for start in range(0, len(known), BYTES))
 
 
-def joined(signatures: set[bytes]) -> bytes:
-    """Return these signatures and those of entries that were judged here, for `learn`."""
-    return b"".join(sorted(signatures.union(*map(both, _found.values()))))
-
-
-def is_known_namespace(names: dict[str, Any]) -> bool:
-    """Return whether a builder found a namespace with this content to be as released."""
+def are_known(names: dict[str, Any]) -> bool:
+    """Return whether a builder found a namespace, or an entry of a table, with this content as released."""
     return bool(_known) and signature(names, in_place.is_late()) in _known
-
-
-def is_own_entry(name: str, value: Any, judge: Callable[[], bool]) -> bool:
-    """Return whether an entry of a table is as released: a builder found that, or ``judge`` says so now."""
-    entry = {name: value}
-    signed = signature(entry, in_place.is_late())
-    if signed not in _known and not judge():
-        return False
-    _found[signed] = entry
-    return True
 
 
 def both(names: dict[str, Any]) -> set[bytes]:

@@ -31,6 +31,8 @@ _FROZEN = ("<frozen ", "<__array_function__")
 """Beginnings of the file of the standard library's own frozen code, and of numpy's."""
 _GENERATED = "<string>"
 """The file of functions that the standard library writes for a class: of a dataclass, a named tuple."""
+_WRITES = ("torch.", "torchgen.", "namedtuple_")
+"""Beginnings of the names of modules for which the standard library writes such functions."""
 _STAND_INS = frozenset(("_raise_error", "_overload_dummy", "_dummy_fn", "_no_init_or_replace_init"))
 """Functions that torch and ``typing`` put in the place of one that is not there on this machine."""
 _LEFT_OVER = frozenset(
@@ -133,6 +135,17 @@ def is_known(code: types.CodeType) -> bool:
             return False
         _known_files.add(file)
     return True
+
+
+def are_files_known(values: Sequence[Any]) -> bool:
+    """Return whether the functions among these values are of known files, or the standard library wrote
+    them: a decorator of a program's own can stand in the place of one of the standard library's."""
+    functions = [value for value in values if type(value) is types.FunctionType]
+    codes = {one.__code__.co_filename: one.__code__ for one in functions}
+    written = (one for one in functions if one.__code__.co_filename == _GENERATED)
+    return all(file == _GENERATED or is_known(code) for file, code in codes.items()) and all(
+        str(one.__globals__.get("__name__")).startswith(_WRITES) for one in written
+    )
 
 
 def _are_known(functions: Sequence[Any]) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import re
 import sys
 import types
@@ -21,7 +20,7 @@ from typing import Any
 from . import in_place, stock
 from .code_digest import is_library
 from .keys import CORE
-from .signatures import is_own_entry
+from .signatures import are_known
 
 _DECOMPOSITIONS = (
     ("torch._decomp", "decomposition_table"),
@@ -55,14 +54,25 @@ _REGISTERED = re.compile(r"(?m)^(\w+)(?:\[alias\])?: registered at (.+\.py|/dev/
 class RegisteredForCore:
     """Records the functions that a program registers for operators of PyTorch's own.
 
-    ``functions``: ``namespace/operator/dispatch key`` -> function. ``earlier``: registrations of which only
-    PyTorch knows, from before the hook was in place.
+    ``noted``: ``namespace/operator/dispatch key`` -> function, which nobody has judged yet; ``functions``:
+    those that were judged and are of a program. ``earlier``: registrations of which only PyTorch knows, from
+    before the hook was in place.
     """
 
     def __init__(self) -> None:
+        self.noted: dict[str, Any] = {}
         self.functions: dict[str, Any] = {}
         self.earlier: set[str] = set()
         self._unknown: dict[str, str] | None = None
+
+    def judge(self) -> None:
+        """Judge what was noted. That takes long for the thousands that torch registers when it is imported,
+        of which `take` knows that they are torch's own."""
+        while self.noted:
+            place, function = self.noted.popitem()
+            self.functions.pop(place, None)
+            if not all(stock.is_known(one.__code__) for one in stock.functions_in(function)):
+                self.functions[place] = function
 
     def unknown(self) -> str:
         """Return in words the first earlier registration that is not PyTorch's own; else an empty text."""
@@ -102,6 +112,7 @@ def changed() -> Iterator[tuple[str, Any]]:
         yield from _functions_in_settings(module)
     yield from _patterns()
     yield from _of_operators()
+    core.judge()
     for place, function in sorted(core.functions.items()):
         if place in _registrations():
             yield f"the implementation {place}", function
@@ -132,7 +143,7 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
         if known.get(id(key), known) is value and name not in bad:
             continue
         new.append(value)
-        if not is_own_entry(name, value, functools.partial(is_own, key, value)):
+        if not (are_known({name: value}) or is_own(key, value)):
             found.append((name, value))
     in_place.keep(new)
     _judged[place] = (keys, values, found)
@@ -296,25 +307,39 @@ class _Operators:
         self._functions: list[Any] = []
         self._changed: list[tuple[str, Any]] = []
 
-    def changed(self, ops: Any) -> list[tuple[str, Any]]:
-        """Return place and function for each function of a program."""
-        spaces = (vars(getattr(ops, space)) for space in (*sorted(CORE), "higher_order"))
-        packets = [one for space in spaces for one in list(space.values()) if hasattr(one, "__dict__")]
+    def functions(self, ops: Any) -> list[Any]:
+        """Return all functions in the tables."""
+        packets = _packets(ops)
         sizes = list(map(len, map(vars, packets)))
         if sizes != self._sizes:
             # The tables alone: thousands of new tuples would make Python collect garbage, which takes longer.
             self._sizes, self._tables = sizes, [table for *_, table in _kernel_tables(packets)]
             self._functions, self._changed = [], []
-        functions = [value for table in self._tables if table for value in list(table.values())]
+        return [value for table in self._tables if table for value in list(table.values())]
+
+    def changed(self, ops: Any) -> list[tuple[str, Any]]:
+        """Return place and function for each function of a program."""
+        functions = self.functions(ops)
         if len(functions) != len(self._functions) or not all(map(_is, functions, self._functions)):
-            self._functions = functions
-            self._changed = [
-                (f"{operator}.{name}[{getattr(key, '__qualname__', key)}]", value)
-                for operator, name, table in _kernel_tables(packets)
-                for key, value in list(table.items())
-                if not _is_own_function(value)
-            ]
+            self._functions, self._changed = functions, []
+            if not all(id(value) in _own_kernels for value in functions):
+                self._changed = self._foreign(ops)
         return self._changed
+
+    @staticmethod
+    def _foreign(ops: Any) -> list[tuple[str, Any]]:
+        return [
+            (f"{operator}.{name}[{getattr(key, '__qualname__', key)}]", value)
+            for operator, name, table in _kernel_tables(_packets(ops))
+            for key, value in list(table.items())
+            if not _is_own_function(value)
+        ]
+
+
+def _packets(ops: Any) -> list[Any]:
+    """Return the operators of PyTorch's own that were looked up, and those of higher order."""
+    spaces = (vars(getattr(ops, space)) for space in (*sorted(CORE), "higher_order"))
+    return [one for space in spaces for one in list(space.values()) if hasattr(one, "__dict__")]
 
 
 def _kernel_tables(packets: list[Any]) -> Iterator[tuple[Any, str, Mapping[Any, Any]]]:
@@ -333,7 +358,7 @@ _operators = _Operators()
 def _is_own_function(value: Any) -> bool:
     if id(value) in _own_kernels:
         return True
-    if not is_own_entry("", value, functools.partial(_is_own, None, value)):
+    if not (are_known({"": value}) or _is_own(None, value)):
         return False
     _own_kernels[id(value)] = value
     return True
@@ -354,11 +379,35 @@ def functions_of_entry(entry: Any) -> list[Any]:
     return found
 
 
+def own_entries() -> Iterator[dict[str, Any]]:
+    """Yield name and value of each entry that is torch's own."""
+    for place, (keys, values, found) in _judged.items():
+        others = {name for name, _ in found}
+        for key, value in zip(keys, values, strict=True):
+            if (name := f"{place}[{key}]") not in others:
+                yield {name: value}
+    yield from ({"": value} for value in list(_own_kernels.values()))
+
+
+def take() -> None:
+    """Take what stands in the tables now for torch's own: none but torch's own code put it there."""
+    core.noted.clear()
+    for module, name in (*_DECOMPOSITIONS, _LOWERINGS, *_OTHERS):
+        table = _table(module, name)
+        keys, values = list(table), list(table.values())
+        if stock.are_files_known(values):
+            _judged[f"{module}.{name}"] = (keys, values, [])
+            in_place.keep(values)
+    kernels = _operators.functions(sys.modules["torch"].ops)
+    if stock.are_files_known(kernels):
+        _own_kernels.update((id(value), value) for value in kernels)
+
+
 def forget() -> None:
     """Let go of what was judged."""
     global _operators
     _operators = _Operators()
-    for kept in (_judged, _own_patterns, _own_kernels, core.functions):
+    for kept in (_judged, _own_patterns, _own_kernels, core.noted, core.functions):
         kept.clear()
 
 

@@ -29,6 +29,8 @@ _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 """Callbacks that wait for the end of an import, by module."""
 _beginning: dict[str, Callable[[], None]] = {}
 """Callbacks that wait for the beginning of an import, by module."""
+_executing: dict[str, list[Callable[[], None]]] = {}
+"""Callbacks that run whenever the body of a module is about to run, by module."""
 _late: set[str] = set()
 """Modules that were registered while their import was under way, which may have begun unseen."""
 _undo: list[Callable[[], None]] = []
@@ -134,6 +136,15 @@ def when_importing(name: str, callback: Callable[[], None]) -> None:
     callback()
 
 
+def around_body(name: str, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
+    """Calls ``before()`` each time that the body of ``name`` is about to run, and ``after(module)`` at its
+    end, before any other callback; ``after`` is not called if the body raises an error. Calls neither for a
+    module that is imported already."""
+    if name not in sys.modules:
+        _executing.setdefault(name, []).append(before)
+        when_imported(name, after)
+
+
 def hook(module: ModuleType, path: str, body: Body, *, reaches: Errors = ()) -> bool:
     """Runs ``body`` in the place of ``module.<path>``, as `wrap` finds it.
 
@@ -216,6 +227,7 @@ def disarm() -> None:
         _generation += 1
         _waiting.clear()
         _beginning.clear()
+        _executing.clear()
         _late.clear()
         undo, _undo[:] = _undo[::-1], []
         for step in undo:
@@ -350,6 +362,8 @@ def _shadow(name: str, loader: Any) -> None:
             original(module)
             return
         vars(loader).pop("exec_module", None)
+        for before in _executing.get(name, ()):
+            _run_one(before, name)
         original(module)
         with _lock:
             callbacks = _waiting.pop(name, [])

@@ -5,9 +5,9 @@ stay. Meanwhile Python searches all objects of the process twice for garbage tha
 an H200, 0.5 of 5 on a CPU (docs/gpu.md). `GcPause` puts this full collection off. Python still collects the
 young generations, which hold the garbage of a trace.
 
-The pause begins where Dynamo is imported or starts to compile, and only after something was restored: a
-process that compiles for minutes makes garbage for minutes. The pause ends when nothing has compiled for
-``QUIET`` seconds, or ``FIRST_COMPILE`` seconds after the import of Dynamo if nothing was compiled, or after
+The pause begins where torch or Dynamo is imported or Dynamo starts to compile, and only after something was
+restored: a process that compiles for minutes makes garbage for minutes. The pause ends when nothing has
+compiled for ``QUIET`` seconds, or ``FIRST_COMPILE`` seconds after an import if nothing was compiled, or after
 ``MOST`` seconds in all. The pause changes only the third number of ``gc.set_threshold``, and restores it
 unless other code changed the numbers meanwhile. A collector that is switched off stays off.
 """
@@ -32,8 +32,8 @@ MOST = 60.0
 QUIET = 1.0
 """Seconds from the last compile until the pause ends."""
 FIRST_COMPILE = 10.0
-"""Seconds that the pause waits, after the import of Dynamo, for the first compile. Libraries import Dynamo
-before they build a model, and a full collection between the two searches the same objects once more."""
+"""Seconds that the pause waits, after the import of torch or Dynamo, for the first compile. Libraries import
+both before they build a model, and a full collection between them searches the same objects once more."""
 _CHECK_SECONDS = 0.25
 """Seconds between two checks whether the pause is to end."""
 _NEVER = 1 << 30
@@ -78,7 +78,8 @@ class GcPause:
         return self._spent + (time.monotonic() - self._since if self.active else 0.0)
 
     def install_hooks(self) -> None:
-        """Put the hooks in place when the application imports Dynamo. Imports nothing."""
+        """Put the hooks in place when the application imports torch and Dynamo. Imports nothing."""
+        imports.around_body("torch", self._begin_compile, lambda _: self._end_compile(FIRST_COMPILE))
         imports.when_importing(_DYNAMO.module, self._begin_compile)
         _DYNAMO.watch(lambda _: self._end_compile(FIRST_COMPILE))
         _CALLBACKS.watch(self._hook_callbacks)
