@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -125,3 +126,16 @@ def test_a_class_is_another_one_after(change: str) -> None:
     assert digests.class_digest(kind) == before
     function()
     assert digests.class_digest(kind) != before
+
+
+@frames
+@pytest.mark.parametrize("kind", ["SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "TYPE_MATCH"])
+def test_the_order_of_a_dict_whose_members_were_moved_is_compared(kind: str) -> None:
+    """``move_to_end`` leaves the order of the dict below as it was, and that is what PyTorch compares."""
+    guard = types.SimpleNamespace(create_fn_name=lambda: kind, guard_types=None)
+    plain, moved = (collections.OrderedDict(a=1, b=2, c=3) for _ in range(2))
+    moved.move_to_end("a")
+    assert guard_words(guard, moved, None) != guard_words(guard, plain, None)
+    moved.move_to_end("b")
+    moved.move_to_end("c")
+    assert guard_words(guard, moved, None) == guard_words(guard, plain, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +36,16 @@ def guard_words(guard: Any, value: Any, layout: Any) -> str:
     words = WORDS.get(name)
     if words is None:
         raise TypeError(REFUSED.get(name, f"guards of the kind {name} are not known"))
-    return words(guard, value, layout)
+    text = words(guard, value, layout)
+    return text + _moved(value) if isinstance(value, OrderedDict) else text
+
+
+def _moved(value: OrderedDict[Any, Any]) -> str:
+    """Return in words how the members of an ``OrderedDict`` were moved; an empty text if they were not. A
+    trace goes through them in their own order, and PyTorch compares the order of the dict below that."""
+    place = {key: number for number, key in enumerate(dict.keys(value))}
+    moved = [place[key] for key in OrderedDict.__iter__(value)]
+    return f" moved {moved}" if moved != sorted(moved) else ""
 
 
 def source_of_object(guard: Any) -> Any:
