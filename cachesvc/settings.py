@@ -200,8 +200,10 @@ class Settings(BaseSettings):
     downloads: Literal["store", "registry"] = "store"
     """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
-    link_seconds: int = Field(default=900, ge=60, le=604_800)
-    """How long a presigned link is valid."""
+    link_seconds: int = Field(default=120, ge=10, le=604_800)
+    """How long a presigned link is valid: a download must begin within it, else the client gets the pack
+    through the registry. Whoever has a link needs no token, and a link outlives a quarantine by this time;
+    with ``downloads = "registry"`` there are none."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
     time, never truth."""

@@ -34,7 +34,7 @@ class Limits:
 
     lease_seconds: int = 900
     grace_seconds: int = 7200
-    link_seconds: int = 900
+    link_seconds: int = 120
     pack_bytes: int = MAX_PACK_BYTES
     claim_seconds: int = 60
     quota_bytes: int | None = None
