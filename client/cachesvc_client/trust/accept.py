@@ -157,25 +157,38 @@ class Acceptance:
         self._check_age(revision)
         _check_requirement(revision, self.require)
 
+    def soon_too_old(self, revision: Accepted) -> bool:
+        """Return whether a builder publishes a revision again: less than a tenth of its time is left."""
+        statement = revision.manifest.statement
+        return _age(statement) > 0.9 * self._longest_age(statement)[0]
+
     def _check_age(self, revision: Accepted) -> None:
         """Raise ``Untrusted`` if the revision was signed too long ago: whoever has old files may serve them,
-        and withhold what was published since. The user may shorten the time that a root signs."""
+        and withhold what was published since."""
         statement = revision.manifest.statement
-        signed = None if self.policy is None else self.policy.max_age(statement.namespace)
-        own = DEFAULT_MAX_AGE if self.max_age is None else self.max_age
-        age = time.time() - statement.sequence / 1000
-        if signed is not None and (self.max_age is None or signed < own):
-            bound, whose = float(signed), f"that the root allows in {statement.namespace}"
-            longer = f"cachesvc admin trust max-age {statement.namespace} AGE"
-        else:
-            bound, longer = own, "CACHESVC_MAX_AGE"
-            whose = "that count by default" if self.max_age is None else "of CACHESVC_MAX_AGE"
-        if age > bound + CLOCK_SKEW_SECONDS:
+        bound, whose, longer = self._longest_age(statement)
+        if _age(statement) > bound + CLOCK_SKEW_SECONDS:
             raise Untrusted(
-                f"{statement.full_name}: signed {duration_text(age)} ago, more than the "
+                f"{statement.full_name}: signed {duration_text(_age(statement))} ago, more than the "
                 f"{duration_text(bound)} {whose}",
                 f"cachesvc warm publishes it again; or allow more: {longer}",
             )
+
+    def _longest_age(self, statement: Statement) -> tuple[float, str, str]:
+        """Return for how many seconds a revision counts, who says so, and what allows more. The user may
+        shorten what a root signs, and replace the default."""
+        place = statement.namespace
+        signed = None if self.policy is None else self.policy.max_age(place)
+        if signed is not None and (self.max_age is None or signed < self.max_age):
+            whose = f"that the root allows in {place}"
+            return float(signed), whose, f"cachesvc admin trust max-age {place} AGE"
+        if self.max_age is None:
+            return DEFAULT_MAX_AGE, "that count by default", "CACHESVC_MAX_AGE"
+        return self.max_age, "of CACHESVC_MAX_AGE", "CACHESVC_MAX_AGE"
+
+
+def _age(statement: Statement) -> float:
+    return time.time() - statement.sequence / 1000
 
 
 def _check_sequence(verified: Verified, highest: int | None) -> None:
