@@ -101,6 +101,18 @@ def test_an_upstream_that_sends_other_bytes_of_a_pack_fills_no_store(
     assert attach(pair, reader, tmp_path / "node")["installed"] == [made.revision]
 
 
+def test_an_upstream_sends_a_mirror_to_no_address_inside(pair: Pair, relay: LyingRelay) -> None:
+    """The mirror asks for packs from its own network, and shows nobody's token elsewhere."""
+    made, reader = mirrored(pair)
+    for place in ("http://169.254.169.254/latest", "http://[64:ff9b:1::a9fe:a9fe]/", "file:///etc/passwd"):
+        relay.moved = {"/pack": place}
+        answer = reader.pack(made.revision)
+        refused(answer, 503, "unavailable", "leads elsewhere")
+        assert not any(word in answer.text for word in ("169.254", "a9fe", "ALLOW_LINKS", relay.url)), answer
+    relay.moved = {}
+    assert reader.pack(made.revision).content == made.pack
+
+
 def test_an_upstream_that_shows_what_a_stranger_signed_is_not_mirrored(pair: Pair, relay: LyingRelay) -> None:
     made, reader = mirrored(pair)
     forged = make(
