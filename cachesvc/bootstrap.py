@@ -414,6 +414,7 @@ def _limits(settings: Settings) -> Limits:
         claim_seconds=settings.claim_seconds,
         pack_bytes=settings.max_pack_bytes,
         quota_bytes=settings.quota_bytes,
+        max_ages=settings.max_age,
         retention=Retention(
             settings.keep_revisions,
             settings.keep_days,

@@ -28,7 +28,9 @@ from cachesvc.domain.people import parse_grant
 from cachesvc_client.environment.variables import KNOWN, unknown_variables
 from cachesvc_client.http.origin import split_url
 from cachesvc_client.wire.admin import BOUNDS
+from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 from cachesvc_client.wire.suggestion import did_you_mean
 
@@ -127,6 +129,17 @@ def _roles(value: Any) -> Any:
     return roles
 
 
+def _ages(value: Any) -> Any:
+    """Return seconds by namespace: a table of the file, or the text of a variable."""
+    if isinstance(value, str):
+        value = dict(part.partition("=")[::2] for part in value.replace(",", " ").split())
+    if not isinstance(value, dict) or not all(isinstance(age, str) for age in value.values()):
+        raise ValueError("ages by namespace, such as *=180d, team=30d")
+    return {
+        place if place == "*" else Namespace(place): int(parse_duration(age)) for place, age in value.items()
+    }
+
+
 Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
 """Type of a size: a number of bytes, or a text such as ``200GiB``."""
 
@@ -187,8 +200,10 @@ class Settings(BaseSettings):
     downloads: Literal["store", "registry"] = "store"
     """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
-    link_seconds: int = Field(default=900, ge=60, le=604_800)
-    """How long a presigned link is valid."""
+    link_seconds: int = Field(default=120, ge=10, le=604_800)
+    """How long a presigned link is valid: a download must begin within it, else the client gets the pack
+    through the registry. Whoever has a link needs no token, and a link outlives a quarantine by this time;
+    with ``downloads = "registry"`` there are none."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
     time, never truth."""
@@ -302,6 +317,12 @@ class Settings(BaseSettings):
     keep_bytes: Bytes | None = None
     """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
     set: it evicts none."""
+    max_age: Annotated[dict[str, Annotated[int, Field(ge=1)]], NoDecode, BeforeValidator(_ages)] = Field(
+        default_factory=dict
+    )
+    """For how long after its signature a revision counts at services with a pinned root: ages by namespace,
+    such as ``*=180d,team=30d``. They stand in the targets that this registry signs itself; an operator who
+    signs the targets says it with ``cachesvc admin trust max-age``. Not set: 365 days."""
     quota_bytes: Bytes | None = None
     """Bytes of a namespace above which a publication is refused. Not set: none is."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)

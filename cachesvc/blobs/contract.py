@@ -233,6 +233,8 @@ def links_are_not_forged(tested: StoreUnderTest, links: Links) -> None:
         time.sleep(0.1)
     else:
         raise AssertionError("a link holds beyond its time")
+    for longer in (short.replace("?", "?X-Amz-Expires=3000&"), f"{short}&X-Amz-Expires=3000"):
+        _equal(_status(longer), 403, "a link with a second time")
 
 
 LINK_CHECKS: tuple[Callable[[StoreUnderTest, Links], None], ...] = (

@@ -100,29 +100,16 @@ class Ancestry:
         if rows:
             connection.execute(insert.on_conflict_do_nothing(), rows)
 
-    def withdrawn_among(self, ancestors: Sequence[Ancestor], namespace: Namespace) -> str | None:
-        """Return the first withdrawn one of the ancestors of a revision in a namespace: see
-        `withdrawn_ancestor`."""
-        connection = self._session.connection()
-        for begin in range(0, len(ancestors), _BATCH):
-            some = ancestors[begin : begin + _BATCH]
-            withdrawn = sa.select(col(WithdrawalRow.revision), col(WithdrawalRow.why)).where(
-                col(WithdrawalRow.revision).in_([one.revision for one in some]),
-                col(WithdrawalRow.pack).is_not(None),
-            )
-            whys = {row[0]: row[1] for row in connection.execute(withdrawn)}
-            revoked = sa.select(
-                *map(col, (RevokedSignerRow.key, RevokedSignerRow.namespace, RevokedSignerRow.why))
-            ).where(col(RevokedSignerRow.key).in_({one.signer for one in some}))
-            keys = {(row[0], row[1]): row[2] for row in connection.execute(revoked)}
-            for one in some:
-                why = whys.get(one.revision)
-                for where in (one.namespace, namespace, ANY):
-                    if why is None and (one.signer, where) in keys:
-                        why = _REVOKED + keys[one.signer, where]
-                if why is not None:
-                    return f"{one.revision} {why if one.namespace == namespace else ''}"
-        return None
+    def withdrawn(self, revision: Digest, namespace: Namespace) -> str | None:
+        """Return what `withdrawn_ancestor` says of a revision of a namespace."""
+        query = sa.select(withdrawn_ancestor(sa.literal(revision), sa.literal(namespace)))
+        found: str | None = self._session.connection().execute(query).scalar()
+        return found
+
+    def claimed_namespaces(self, ancestor: Digest) -> list[Namespace]:
+        """Return the namespaces where a revision was published, as those say that were made with it."""
+        query = sa.select(col(AncestorRow.namespace)).where(col(AncestorRow.ancestor) == ancestor).distinct()
+        return sorted(Namespace(row[0]) for row in self._session.connection().execute(query))
 
     def descendants(self, revisions: Sequence[Digest], namespace: str, limit: int) -> list[Descendant]:
         """Return the revisions that have one of ``revisions`` as an ancestor, in one namespace or for ``*``

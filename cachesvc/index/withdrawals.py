@@ -20,6 +20,8 @@ from .tables import EntryRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
 
 _BATCH = 500
 """Digests in one statement."""
+DELETED = "deleted"
+"""The name and target of a withdrawn revision of which only the digest is known."""
 _LOCKS = 7236457
 """The kind of PostgreSQL's advisory locks of namespaces; any constant."""
 
@@ -66,6 +68,18 @@ class Withdrawals:
         rows = [{"digest": digest, "revision": revision} for digest in sorted(set(files))]
         if rows:
             connection.execute(insert.on_conflict_do_nothing(), rows)
+
+    def add_deleted(self, revision: Digest, namespace: Namespace, now: int, why: str) -> None:
+        """Record that a revision is withdrawn of which nothing is left here but its digest. It stands in the
+        place of the facts that are not known, such as the pack: of bytes, no other revision is withheld."""
+        texts = {"revision": revision, "namespace": namespace, "name": DELETED, "tag": "latest"}
+        texts |= {"target": DELETED, "entry": revision, "pack": revision, "why": why}
+        connection = self._session.connection()
+        insert = upsert(WithdrawalRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
+        # Of a revoked signer's revision there may be a row already, without a pack: that one reaches nothing.
+        packed = {"pack": sa.func.coalesce(col(WithdrawalRow.pack), revision)}
+        insert = insert.on_conflict_do_update(index_elements=["revision"], set_=packed)
+        connection.execute(insert, [{**texts, "sequence": 0, "files": 0, "since": now}])
 
     def namespace_of(self, revision: Digest) -> Namespace | None:
         """Returns the namespace of a withdrawn revision; ``None`` if it is not withdrawn."""

@@ -29,15 +29,16 @@ class Limits:
     valid. ``grace_seconds``: how long an object outlives its last reference, at least as long as the longest
     download, and longer than ``link_seconds``. ``claim_seconds``: how long the holder of a claim may be
     silent. ``pack_bytes``: the largest pack. ``retention`` and ``quota_bytes`` are for namespaces without own
-    bounds.
+    bounds. ``max_ages``: by namespace, for how long revisions count by the targets that the registry signs.
     """
 
     lease_seconds: int = 900
     grace_seconds: int = 7200
-    link_seconds: int = 900
+    link_seconds: int = 120
     pack_bytes: int = MAX_PACK_BYTES
     claim_seconds: int = 60
     quota_bytes: int | None = None
+    max_ages: Mapping[str, int] = field(default_factory=dict)
     retention: Retention = field(default_factory=Retention)
 
 

@@ -93,7 +93,7 @@ def get_envelope(registry: Registry, by: Token, revision: Digest) -> bytes:
         readable_revision(unit, by, revision)
         envelope = unit.inventory.envelope(revision)
     if envelope is None:
-        raise _absent(revision)
+        raise absent(revision)
     return envelope
 
 
@@ -104,7 +104,7 @@ def read_revision(registry: Registry, by: Token, revision: Digest) -> Accepted:
         row = readable_revision(unit, by, revision)
         envelope = unit.inventory.envelope(revision)
     if envelope is None:
-        raise _absent(revision)
+        raise absent(revision)
     return verify_revision(revision, row.signer, envelope)
 
 
@@ -253,7 +253,7 @@ def readable_revision(unit: Unit, by: Token, revision: Digest) -> RevisionRecord
     """Returns the revision, if the token may read it. Raises ``NotFound``."""
     row = unit.inventory.revision(revision)
     if row is None or not may(by, Action.read, row.namespace, row.lane):
-        raise _absent(revision)
+        raise absent(revision)
     return row
 
 
@@ -270,7 +270,8 @@ def verify_revision(revision: Digest, signer: str, envelope: bytes) -> Accepted:
     return verified
 
 
-def _absent(revision: Digest) -> NotFound:
+def absent(revision: Digest) -> NotFound:
+    """Return the error for a revision that does not exist, or that a token may not see."""
     return NotFound(f"revision {revision} does not exist")
 
 

@@ -10,7 +10,15 @@ from contextlib import suppress
 
 from cachesvc.index.mirrors import ABSENT
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, Corrupt, LeaseLost, NotFound, Unavailable
+from cachesvc_client.wire.errors import (
+    CacheSvcError,
+    Corrupt,
+    LeaseLost,
+    NotFound,
+    ProtocolMismatch,
+    Unavailable,
+    Untrusted,
+)
 from cachesvc_client.wire.records import PackRecord
 
 from .context import Registry
@@ -81,6 +89,11 @@ def _receive(registry: Registry, mirror: Mirror, revision: Digest, pack: PackRec
         registry.blobs.put(key, intake)
     except Corrupt as error:
         raise Unavailable(error.message, "the upstream's store is damaged, or it lies") from None
+    except (Untrusted, ProtocolMismatch) as error:
+        # Its words are for the operator: a reader must not learn addresses, nor allow one at its own node.
+        _log.warning("the upstream leads elsewhere for revision %s: %s", revision, error)
+        text = f"the upstream leads elsewhere for the pack of revision {revision}"
+        raise Unavailable(text, "the mirror's operator: look into its log") from None
     if intake.digest != pack.digest:
         registry.blobs.delete(key)
         raise Unavailable(

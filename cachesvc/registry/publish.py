@@ -51,7 +51,7 @@ from .intake import (
     record_received,
 )
 from .provenance import demand_required, demand_vouched
-from .quarantine import demand_offerable
+from .quarantine import demand_line, demand_offerable
 from .quota import add_pending, demand_room
 
 _ID = re.compile(r"u-[0-9a-f]{32}")
@@ -210,10 +210,12 @@ def _commit(
             sequence=manifest.statement.sequence,
         )
         if created:
-            ancestors = demand_offerable(unit, verified)
+            demand_offerable(unit, verified)
+            ancestors = unit.ancestry.of(verified.manifest)
             demand_vouched(unit, token, verified, request.deed)
             demand_required(unit, verified)
             published = _record(registry, unit, token, upload, verified, ancestors, received)
+            demand_line(unit, verified)
             webhooks.announce_publication(registry, unit, manifest, published, request.deed)
             if request.deed:
                 _note_in_audit(registry, unit, token, verified, request)

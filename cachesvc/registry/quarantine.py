@@ -16,20 +16,20 @@ from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Token, demand, may
 from cachesvc.index.unit import Unit
+from cachesvc.index.withdrawals import DELETED
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import MAX_DESCENDANTS, Descendant, RevisionRecord
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
-from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.webhooks import RELEASED, WITHHELD
 
 from . import webhooks
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .inventory import readable_revision, verify_revision
+from .inventory import absent, readable_revision, verify_revision
 
 _log = logging.getLogger("cachesvc.quarantine")
 
@@ -37,7 +37,13 @@ _log = logging.getLogger("cachesvc.quarantine")
 def withdraw(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
     """Offers the bytes of a revision to nobody, on every replica within 5 s, and takes them at no commit.
     Starts keep what they have installed. A second call is a success, and keeps the first reason. Returns the
-    revision with its descendants in the token's namespaces."""
+    revision with its descendants in the token's namespaces.
+
+    Of one that was deleted the digest is enough, if an operator deleted it or something was made with it."""
+    with registry.index.read() as unit:
+        is_here = unit.inventory.revision(revision) is not None
+    if not is_here:
+        return _withdraw_deleted(registry, by, revision, why)
     with registry.index.write() as unit:
         row = readable_revision(unit, by, revision)
         demand(by, Action.admin, row.namespace)
@@ -49,6 +55,42 @@ def withdraw(registry: Registry, by: Token, revision: Digest, why: str) -> Revis
         row = readable_revision(unit, by, revision)
     _forget_answers(registry, row.namespace, reached)
     return replace(row, descendants=tuple(readable(by, reached)))
+
+
+def _withdraw_deleted(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
+    """Withdraw a revision that is not here any more. Who deleted it says where it was; else those say so that
+    were made with it, and as anybody can say it of any revision, the token must count in all these places."""
+    with registry.index.write() as unit:
+        deleted = unit.audit.page(ANY, None, 1, "revision.delete", revision)
+        places = [Namespace(row.namespace) for row in deleted] or unit.ancestry.claimed_namespaces(revision)
+        if not places or not all(may(by, Action.admin, place) for place in places):
+            raise absent(revision)
+        for place in places:
+            unit.withdrawals.lock(place, alone=True)
+        unit.withdrawals.add_deleted(revision, places[0], registry.now, why)
+        reached = unit.ancestry.descendants([revision], ANY, MAX_DESCENDANTS)
+        found = {"why": why or None, "descendants": len(reached) or None}
+        note(registry, unit, by, "quarantine.set", places[0], revision, **found)
+    _forget_answers(registry, places[0], reached)
+    return RevisionRecord(
+        revision=revision,
+        entry=revision,
+        namespace=places[0],
+        name=ShortName(DELETED),
+        tag=Tag("latest"),
+        target=Target(DELETED),
+        head=False,
+        sequence=0,
+        published=0,
+        published_by="",
+        signer="",
+        pack=revision,
+        pack_size=0,
+        files=0,
+        quarantined=registry.now,
+        why=why,
+        descendants=tuple(readable(by, reached)),
+    )
 
 
 def release(registry: Registry, by: Token, revision: Digest) -> None:
@@ -81,13 +123,12 @@ def release(registry: Registry, by: Token, revision: Digest) -> None:
     _forget_answers(registry, namespace, reached)
 
 
-def demand_offerable(unit: Unit, verified: Accepted) -> tuple[Ancestor, ...]:
-    """Raises ``Untrusted`` for a revision that was withdrawn, or whose bytes or ancestors were, in the
-    transaction of its commit, which has taken the lock of withdrawals. Returns its ancestors."""
-    ancestors = _offerable_ancestors(unit, verified)
+def demand_offerable(unit: Unit, verified: Accepted) -> None:
+    """Raise ``Untrusted`` for a revision that was withdrawn, or whose bytes were, in the transaction of its
+    commit, which has taken the lock of withdrawals."""
     found = unit.withdrawals.against(verified.manifest, verified.revision)
     if found is None:
-        return ancestors
+        return
     what = "is older than" if found.older else "has what was withdrawn with"
     raise Untrusted(
         f"revision {verified.revision[:19]} {what} {found.revision[:19]}: {found.why}",
@@ -95,17 +136,17 @@ def demand_offerable(unit: Unit, verified: Accepted) -> tuple[Ancestor, ...]:
     )
 
 
-def _offerable_ancestors(unit: Unit, verified: Accepted) -> tuple[Ancestor, ...]:
+def demand_line(unit: Unit, verified: Accepted) -> None:
+    """Raise ``Untrusted`` for a revision that has a withdrawn ancestor. The same transaction has written it
+    with its ancestors, so that one rule decides here and at each resolve."""
     if not verified.manifest.ancestors:
-        return ()
-    ancestors = unit.ancestry.of(verified.manifest)
-    found = unit.ancestry.withdrawn_among(ancestors, verified.manifest.statement.namespace)
+        return
+    found = unit.ancestry.withdrawn(verified.revision, verified.manifest.statement.namespace)
     if found is not None:
         raise Untrusted(
             f"revision {verified.revision[:19]}: {ancestor_withdrawn(found)}",
             "start without what was withdrawn, and compile it again",
         )
-    return ancestors
 
 
 def readable(by: Token, descendants: Iterable[Descendant]) -> list[Descendant]:

@@ -92,7 +92,8 @@ def sign_own_targets(registry: Registry, keys: TrustKeys, unit: Unit) -> None:
         key=lambda one: (one.key, one.namespace or ""),
     )
     now, version = registry.now, files.next_version(before.version if before else None, registry.now)
-    data = files.make_targets(version, now, signers, revoked, keys.signers(newest_root(unit), "targets"))
+    own = keys.signers(newest_root(unit), "targets")
+    data = files.make_targets(version, now, signers, revoked, own, registry.limits.max_ages)
     add_file(unit, "targets", version, now + files.LIFETIME["targets"], data, now)
     sign_online(registry, keys, unit, with_snapshot=True)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tuf.api.metadata import DelegatedRole, Delegations, Targets
 
 from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.trust_root.metadata import REVOKED, Revocation
+from cachesvc_client.trust_root.metadata import MAX_AGE, REVOKED, Revocation
 from cachesvc_client.wire.errors import InvalidRequest
 
 from .files import RoleKeys, make_root, next_version, revocation_row, role_name, role_paths, sign_file
@@ -109,6 +109,16 @@ def revoke(targets: Targets, key: PublicKey, now: int, why: str) -> list[str]:
     row = revocation_row(Revocation(key, now, why))
     targets.unrecognized_fields[REVOKED] = sorted([*others, row], key=lambda one: str(one["key"]))
     return left
+
+
+def set_max_age(targets: Targets, namespace: str, seconds: int | None) -> None:
+    """Say for how many seconds after its signature a revision of a namespace counts, or of each (``*``);
+    ``None`` says it no more."""
+    ages = {**targets.unrecognized_fields.get(MAX_AGE, {}), namespace: seconds}
+    present = {place: age for place, age in ages.items() if age is not None}
+    targets.unrecognized_fields.pop(MAX_AGE, None)
+    if present:
+        targets.unrecognized_fields[MAX_AGE] = present
 
 
 def _roles(targets: Targets) -> dict[str, DelegatedRole]:

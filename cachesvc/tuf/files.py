@@ -26,7 +26,7 @@ from tuf.api.metadata import (
 )
 
 from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.trust_root.metadata import REVOKED, SIGNED_AT, Revocation
+from cachesvc_client.trust_root.metadata import MAX_AGE, REVOKED, SIGNED_AT, Revocation
 from cachesvc_client.wire.protocol import SignerRecord
 
 from .keys import tuf_key
@@ -65,8 +65,10 @@ def make_targets(
     delegated: Iterable[SignerRecord],
     revoked: Sequence[Revocation],
     signers: Sequence[CryptoSigner],
+    ages: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Returns targets that delegate each namespace, with its lanes, to its signers, and list ``revoked``."""
+    """Returns targets that delegate each namespace, with its lanes, to its signers, and list ``revoked``.
+    ``ages``: by namespace, the seconds for which a revision counts."""
     roles: dict[str, DelegatedRole] = {}
     targets = Targets(version=version, delegations=Delegations({}, roles))
     for one in sorted(delegated, key=lambda one: (one.namespace, one.key)):
@@ -74,6 +76,8 @@ def make_targets(
         roles.setdefault(name, DelegatedRole(name, [], 1, False, role_paths(one.namespace)))
         targets.add_key(tuf_key(PublicKey(one.key)), name)
     targets.unrecognized_fields[REVOKED] = [revocation_row(one) for one in revoked]
+    if ages:
+        targets.unrecognized_fields[MAX_AGE] = dict(ages)
     return sign_file(targets, now, signers)
 
 

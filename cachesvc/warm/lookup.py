@@ -88,6 +88,8 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Accep
         registry.acceptance.check_build(verified)
     except Untrusted as error:
         return Lookup(None, f"{name} has this target, but services refuse it: {error.message}")
+    if registry.acceptance.soon_too_old(verified):
+        return Lookup(None, f"{name} has this target, and it will soon be too old for services")
     environment = target.warm.environment
     if environment is not None and (problem := environment.refusal_of(verified.manifest)):
         return Lookup(None, f"{name} has this target, but services refuse it: {problem}")

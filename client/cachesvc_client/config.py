@@ -75,15 +75,15 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
-    ``frames``: whether restored frames are given to Dynamo, which then does not trace.
-    ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for
-    which the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the signing
-    of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
-    revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links may lead
-    although they are not public. ``trust_root``: file of the pinned root of the registry's trust metadata;
-    ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
-    instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
-    of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
+    ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``hold_collector``:
+    see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for which the last answer of
+    a registry that cannot be reached is used. ``max_age``: seconds since the signing of a revision, from
+    which on it is refused; ``None``: the age that the root or a default says. ``require``: who must have
+    built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
+    may lead although they are not public. ``trust_root``: file of the pinned root of the registry's trust
+    metadata; ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing
+    key, instead of a key file; empty without one. ``signer``: the program that signs, and its arguments,
+    instead of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
     ``node_store``: the store that this node's agent fills, to read from; ``node_owner``: the user who may
     write there, beside this one and root; ``node_age``: seconds for which its lists are used without a
     question to the registry.

@@ -306,9 +306,9 @@ def test_an_older_sequence_is_refused():
 
     envelope = KEY.sign(manifest(sequence=50))
     for highest in (None, 50):
-        Acceptance([KEY.public]).accept(envelope, None, Record(highest))
+        Acceptance([KEY.public]).accept_signed(envelope, None, Record(highest))
     with pytest.raises(Untrusted, match="older than 51"):
-        Acceptance([KEY.public]).accept(envelope, None, Record(51))
+        Acceptance([KEY.public]).accept_signed(envelope, None, Record(51))
 
 
 def test_a_pack_must_have_size_and_digest(tmp_path):

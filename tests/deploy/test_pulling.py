@@ -23,6 +23,8 @@ ADMIN = "csv_" + "0123456789abcdef" * 3
 # The signer of the golden bundle, team/bert, in tests/bundle.
 KEY = SigningKey.from_text("ed25519-private:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")
 EXAMPLES = ROOT / "deploy" / "kubernetes"
+OLD = {"CACHESVC_MAX_AGE": "36500d"}
+"""Lets the golden bundle count, which was signed years ago."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         run(["push", str(ROOT / "tests" / "golden" / "bundle-1.cachesvc")], admin, place)
         words = ["admin", "tokens", "create", "--label", "x", "--role", "report", "-n", "team", "--json"]
         token = json.loads(run(words, admin, place))["secret"]
-        yield {**admin, "CACHESVC_TOKEN": token}
+        yield {**admin, **OLD, "CACHESVC_TOKEN": token}
 
 
 def shell(line: str, env: dict[str, str], place: Path, **paths: Path) -> tuple[int, str]:
@@ -84,6 +86,7 @@ def test_the_image_build_fails_without_bundles_and_then_holds_them(
     assert set(
         re.findall(r"^ARG (CACHESVC_\w+)$", text.partition("FROM ${SERVICE}")[0], re.MULTILINE)
     ) == set(env)
+    env |= OLD
     places = {
         "run_secrets_cachesvc-token": secret,
         "tmp_bundles": tmp_path / "bundles",

@@ -226,6 +226,27 @@ def test_a_namespace_and_its_lanes_are_delegated_and_files_are_renewed(
     assert {row["role"]: row.get("version") for row in rows}["root"] == 2
 
 
+def test_how_long_a_namespace_s_revisions_count_is_signed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(site)
+    words = ("trust", "max-age", "team", "1s", "--targets-key", site.key("targets"))
+    refused(site.admin(*words), 2, "no root is pinned", "cachesvc login")
+    pin(site, monkeypatch)
+    for age in ("0", "soon", "-1d"):
+        refused(site.admin(*words[:3], "--targets-key", site.key("targets"), "--", age), 2)
+    assert "plan: revisions of team count for 1s" in done(site.admin(*words))
+    assert "max-age" not in done(site.admin("trust", "show"))
+    done(site.admin(*words, "--apply"))
+    done(site.admin(*words[:2], "*", "30d", *words[4:], "--apply"))
+    shown = done(site.admin("trust", "show"))
+    assert "team: 1.0 s" in shown and "*: 30.0 d" in shown, shown
+    done(site.admin("trust", "renew", "--targets-key", site.key("targets"), "--apply"))
+    assert "team: 1.0 s" in done(site.admin("trust", "show")), "the next targets say it too"
+    done(site.admin(*words[:3], "default", *words[4:], "--apply"))
+    assert "team: " not in done(site.admin("trust", "show"))
+
+
 def test_an_online_key_that_leaked_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     init(site)
     pin(site, monkeypatch)
@@ -262,6 +283,7 @@ def test_a_registry_of_one_machine_changes_its_own_keys_and_hands_them_over(
     refused(site.admin("trust", "renew", *site.root_keys("alice")), 2, "renews its own")
     other = SigningKey.generate().public
     refused(site.admin("trust", "delegate", "team", "--key", other), 2, "cachesvc admin signers add")
+    refused(site.admin("trust", "max-age", "team", "9d"), 2, "put team=9d into CACHESVC_SERVER_MAX_AGE")
     leaked = SigningKey.generate()
     done(site.admin("signers", "add", leaked.public, "-n", "team"))
     done(site.admin("trust", "revoke", leaked.public, "--why", "on a laptop", "--apply"))

@@ -129,6 +129,70 @@ def test_a_withdrawn_ancestor_is_refused_at_a_commit_also_when_it_is_deleted(
     assert offered(server, name) == [before.revision]
 
 
+@pytest.mark.parametrize("how", ["by an operator", "by retention"])
+def test_what_was_deleted_is_withdrawn_by_its_digest(operator: Liar, api: Api, name: str, how: str) -> None:
+    """Found out too late: what was made with it is withheld, and no recording of it is taken again."""
+    server = operator.server
+    bad = make(KEYS["lane"], name=name + "bad", lane="pr-7", content=name.encode())
+    ok(api.publish(bad))
+    made = made_with(server.key, name, of(bad, KEYS["lane"]))
+    ok(api.publish(made))
+    if how == "by an operator":
+        delete(server, bad)
+    else:
+        remove_as_collection_does(server, bad)
+    assert offered(server, name) == [made.revision]
+    status, said = operator.admin("quarantine", "set", bad.revision, "--why", WHY)
+    assert status == 0 and made.revision[7:19] in said, said
+    assert offered(server, name) == []
+    refused(api.publish(bad), 403, "untrusted", WHY)
+    refused(api.publish(made_with(server.key, name + "z", of(bad, KEYS["lane"]))), 403, "untrusted", WHY)
+    listed = operator.admin("quarantine", "list")[1].replace("\n", " ")
+    assert bad.revision[7:19] in listed and f"{WHY} (deleted)" in listed, listed
+    ok(api.http.put(f"/v1/revisions/{bad.revision}/quarantine", json={"why": "again"}))
+    assert operator.admin("quarantine", "release", bad.revision[:20])[0] == 0
+    assert offered(server, name) == [made.revision]
+    ok(api.publish(bad))
+
+
+def remove_as_collection_does(server: Server, made: Publication) -> None:
+    """Collection writes no line of its own for each revision."""
+    with closing(sqlite3.connect(server.data / "index.sqlite3", timeout=60)) as index, index:
+        index.execute("PRAGMA foreign_keys = on")
+        index.execute("UPDATE entries SET head = NULL WHERE head = ?", (made.revision,))
+        index.execute("DELETE FROM revisions WHERE revision = ?", (made.revision,))
+
+
+def test_who_may_not_administer_where_it_was_withdraws_no_deleted_revision(
+    server: Server, api: Api, name: str
+) -> None:
+    """Not by a claim either: what names it as an ancestor in another namespace gives nobody a right there."""
+    admin = {"label": "admin", "role": "admin", "namespace": "other", "days": 1}
+    other = server.api(ok(api.http.post("/v1/tokens", json=admin))["secret"])
+    bad = make(KEYS["lane"], name=name + "bad", lane="pr-7", content=name.encode())
+    kept = make(KEYS["lane"], name=name + "kept", lane="pr-7", content=name.encode() + b"2")
+    made = {}
+    for one in (bad, kept):
+        ok(api.publish(one))
+        made[one.revision] = made_with(server.key, one.manifest.statement.name + "of", of(one, KEYS["lane"]))
+        ok(api.publish(made[one.revision]))
+    delete(server, bad)
+    remove_as_collection_does(server, kept)
+    for one in (bad, kept):
+        claim = made_with(
+            KEYS["other"],
+            name,
+            of(one, KEYS["other"], "other"),
+            namespace="other",
+            target=str(one.revision)[7:19],
+        )
+        ok(other.publish(claim))
+        for digest in (one.revision, Digest.of(b"nobody has it")):
+            path = f"/v1/revisions/{digest}/quarantine"
+            refused(other.http.put(path, json={"why": WHY}), 404, "not_found", "does not exist")
+        assert offered(server, one.manifest.statement.name + "of") == [made[one.revision].revision]
+
+
 def revoke(server: Server, key: SigningKey, namespace: str = "team", why: str = WHY) -> dict[str, Any]:
     body = {"key": key.public, "namespace": namespace, "why": why}
     return ok(server.api().http.post("/v1/revocations", json=body))

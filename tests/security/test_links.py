@@ -80,6 +80,10 @@ def test_a_hostile_registry_redirects_no_client_to_the_node_itself(
         ("10.1.2.3", "private"),
         ("[fd00::1]", "private"),
         ("[fe80::1]", "link-local"),
+        ("[64:ff9b:1::a9fe:a9fe]", "private"),
+        ("[::a9fe:a9fe]", "private"),
+        ("[fec0::1]", "private"),
+        ("224.0.0.1", "private"),
     ],
 )
 def test_a_hostile_registry_reaches_no_metadata_service_through_a_proxy(

@@ -19,7 +19,7 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Untrusted
+from cachesvc_client.wire.errors import CacheSvcError, Untrusted
 from tests.services.lying_relay import LyingRelay, lying_relay
 
 from .attacker import start
@@ -99,6 +99,18 @@ def test_an_upstream_that_sends_other_bytes_of_a_pack_fills_no_store(
     assert list((pair.mirror.data / "blobs" / "objects" / "packs").glob("*")) == []
     relay.alter = lambda *_: None
     assert attach(pair, reader, tmp_path / "node")["installed"] == [made.revision]
+
+
+def test_an_upstream_sends_a_mirror_to_no_address_inside(pair: Pair, relay: LyingRelay) -> None:
+    """The mirror asks for packs from its own network, and shows nobody's token elsewhere."""
+    made, reader = mirrored(pair)
+    for place in ("http://169.254.169.254/latest", "http://[64:ff9b:1::a9fe:a9fe]/", "file:///etc/passwd"):
+        relay.moved = {"/pack": place}
+        answer = reader.pack(made.revision)
+        refused(answer, 503, "unavailable", "leads elsewhere")
+        assert not any(word in answer.text for word in ("169.254", "a9fe", "ALLOW_LINKS", relay.url)), answer
+    relay.moved = {}
+    assert reader.pack(made.revision).content == made.pack
 
 
 def test_an_upstream_that_shows_what_a_stranger_signed_is_not_mirrored(pair: Pair, relay: LyingRelay) -> None:
@@ -281,6 +293,109 @@ def test_a_mirror_that_shows_older_trust_metadata_is_refused(pair: Pair, tmp_pat
         with pytest.raises(Untrusted, match="has seen version"):
             refresh_policy(pair.root, store, remote)
         remote.close()
+        pair.upstream.start()
+
+
+MIXES = [("targets",), ("snapshot",), ("targets", "snapshot"), ("timestamp",), ("timestamp", "targets")]
+"""Roles whose files are those of the moment before the revocation."""
+
+
+def test_a_mirror_that_mixes_trust_metadata_of_two_moments_is_refused(pair: Pair, tmp_path: Path) -> None:
+    """Also by a node that saw neither: each mix would have a revoked signer count."""
+    with pair.mirror.running():
+        key, node = SigningKey.generate(), tmp_path / "seen"
+        ok(pair.upstream.api().http.post("/v1/signers", json={"namespace": "team", "key": key.public}))
+        _, reader = mirrored(pair, key=key)
+        secret = reader.http.headers["authorization"].removeprefix("Bearer ")
+        remote = Remote(pair.mirror.url, secret, retries=0)
+        index = sqlite3.connect(pair.mirror.data / "index.sqlite3", timeout=30)
+        old = trust_rows(index)
+        revoked = {"namespace": "team", "key": key.public, "why": "leaked"}
+        ok(pair.upstream.api().http.post("/v1/revocations", json=revoked))
+        eventually(lambda: trust_rows(index)["targets"] != old["targets"], "the revocation")
+        refresh_policy(pair.root, node, remote)
+        pair.upstream.kill()
+        new = trust_rows(index)
+        for number, roles in enumerate(MIXES):
+            for under_new_version in (False, True):
+                write_trust(index, old, new, roles, under_new_version)
+                for store in (node, tmp_path / f"fresh-{number}-{under_new_version}"):
+                    with pytest.raises(CacheSvcError):
+                        policy, _ = refresh_policy(pair.root, store, remote)
+                        policy.check(publish(pair).manifest.statement, [key.public])
+        write_trust(index, old, new, (), False)
+        assert refresh_policy(pair.root, tmp_path / "honest", remote)[1] == ""
+        index.close()
+        remote.close()
+        pair.upstream.start()
+
+
+Rows = dict[str, tuple[int, int, bytes]]
+
+
+def trust_rows(index: sqlite3.Connection) -> Rows:
+    """Return version, expiry and bytes of the newest file of each online role and of the targets."""
+    query = "SELECT role, version, expires, data FROM trust_files WHERE role != 'root' ORDER BY version"
+    return {role: (version, expires, data) for role, version, expires, data in index.execute(query)}
+
+
+def write_trust(
+    index: sqlite3.Connection, old: Rows, new: Rows, roles: tuple[str, ...], under_new_version: bool
+) -> None:
+    """Write the old files of ``roles`` and the new ones of the others; or old bytes as the new version."""
+    with index:
+        index.execute("DELETE FROM trust_files WHERE role != 'root'")
+        for role in new:
+            version, expires, data = old[role] if role in roles else new[role]
+            version = new[role][0] if under_new_version else version
+            index.execute(
+                "INSERT INTO trust_files (role, version, expires, data, created) VALUES (?, ?, ?, ?, 1)",
+                (role, version, expires, data),
+            )
+
+
+def test_a_mirror_that_answers_with_another_namespace_s_revision_is_refused(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """And with what a signer of another namespace signed for this one."""
+    with pair.mirror.running(), lying_relay(pair.mirror.url) as relay:
+        key = SigningKey.generate()
+        ok(pair.upstream.api().http.post("/v1/signers", json={"namespace": "other", "key": key.public}))
+        _, reader = mirrored(pair)
+        theirs = publish(pair, key=key, namespace="other", content=b"theirs")
+        forged = publish(pair, key=key, content=b"signed for a namespace of others")
+        ok(pair.upstream.api().publish(theirs))
+        shown = [theirs]
+
+        def alter(_method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+            if not path.startswith("/v1/resolve"):
+                return None
+            answer = json.loads(body)
+            answer["revisions"][0] |= {"revision": shown[0].revision, "envelope": shown[0].envelope.decode()}
+            return 200, json.dumps(answer).encode()
+
+        pair.mirror.ready["url"] = relay.url
+        relay.alter = alter
+        for shown[0], words in ((theirs, "wanted"), (forged, "demands")):
+            seen = attach(pair, reader, tmp_path / f"node-{words}")
+            assert seen["installed"] == [] and words in " ".join(seen["problems"]), seen
+
+
+def test_a_mirror_gives_nothing_from_its_store_that_the_registry_withdrew(pair: Pair) -> None:
+    """The pack is in its store. It stays withheld when the mirror starts anew and the registry is gone."""
+    with pair.mirror.running():
+        made, reader = mirrored(pair)
+        assert reader.pack(made.revision).content == made.pack
+        path = f"/v1/revisions/{made.revision}/quarantine"
+        ok(pair.upstream.api().http.put(path, json={"why": "it is wrong"}))
+        eventually(lambda: offered(reader) == [], "the quarantine")
+        refused(reader.pack(made.revision), 404, "not_found", "it is wrong")
+        pair.upstream.kill()
+        pair.mirror.kill()
+        pair.mirror.start()
+        again = pair.mirror.api(reader.http.headers["authorization"].removeprefix("Bearer "))
+        refused(again.pack(made.revision), 404, "not_found", "it is wrong")
+        assert offered(again) == []
         pair.upstream.start()
 
 

@@ -21,7 +21,7 @@ from cachesvc_client.commands.oci_mcv import ImportOptions, import_mcv
 from cachesvc_client.commands.oci_transfer import ReceivedBundle, SendOptions, receive, send
 from cachesvc_client.oci.descriptors import BUNDLE, DSSE, ENVELOPE, OCI_INDEX, Descriptor, index, manifest
 from cachesvc_client.oci.distribution import Repository
-from cachesvc_client.oci.image_layout import layout_target, open_layout
+from cachesvc_client.oci.image_layout import FolderFiles, ImageLayout, layout_target, open_layout
 from cachesvc_client.oci.mcv import CONFIG, OCI_LAYER
 from cachesvc_client.oci.mcv_read import read_mcv
 from cachesvc_client.oci.places import Blob
@@ -217,6 +217,95 @@ def test_a_registry_sends_a_client_with_credentials_to_the_metadata_service(
         with pytest.raises((Untrusted, ProtocolMismatch)):
             pull(liar, tmp_path, key)
     assert nothing_in(tmp_path / "into")
+
+
+def test_a_manifest_of_a_bundle_leads_nowhere_else(
+    liar: LyingRegistry, tmp_path: Path, key: SigningKey
+) -> None:
+    """Foreign addresses, content in descriptors, a platform, another type: what was signed decides."""
+    bundle = make_bundle(tmp_path, key)
+    push(liar, bundle, key)
+    media_type, data = liar.manifests["v1"]
+    value = json.loads(data)
+    for layer in value["layers"]:
+        layer |= {"urls": [f"http://{liar.address}/stolen"], "data": "aG9zdGlsZQ==", "platform": {"os": "x"}}
+    value["config"] |= {"urls": [f"http://{liar.address}/stolen"], "data": "aG9zdGlsZQ=="}
+    liar.manifests["v1"] = (media_type, json.dumps(value).encode())
+    [row] = pull(liar, tmp_path, key)
+    assert row.path.read_bytes() == bundle.read_bytes()
+    assert not [path for _, path, _ in liar.requests if "stolen" in path]
+    row.path.unlink()
+    for place, change in (
+        (0, {"mediaType": OCI_LAYER}),
+        (0, {"mediaType": "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"}),
+        (0, {"digest": "sha512:" + "0" * 128}),
+        (0, {"digest": "sha256:../../etc/passwd"}),
+        (0, {"size": -1}),
+        (0, {"size": 2**63}),
+    ):
+        hostile = json.loads(data)
+        hostile["layers"][place] |= change
+        liar.manifests["v1"] = (media_type, json.dumps(hostile).encode())
+        with pytest.raises((Corrupt, InvalidRequest, Untrusted)):
+            pull(liar, tmp_path, key)
+        assert nothing_in(tmp_path / "into"), change
+
+
+def test_a_list_of_bundles_names_a_list_or_manifests_that_fill_the_memory(
+    liar: LyingRegistry, tmp_path: Path, key: SigningKey
+) -> None:
+    push(liar, make_bundle(tmp_path, key), key)
+    media_type, data = liar.manifests["v1"]
+    rows = []
+    for text in ("", "x" * (1 << 20)):
+        value = json.loads(data) | {"annotations": {"filled": text}} if text else json.loads(data)
+        more = json.dumps(value).encode()
+        liar.manifests[str(Digest.of(more))] = (media_type, more)
+        rows.append(Descriptor(media_type, Digest.of(more), len(more), BUNDLE))
+    inner = index(rows[:1], artifact_type=BUNDLE)
+    liar.manifests[str(inner.descriptor.digest)] = (OCI_INDEX, inner.data)
+    nested = Descriptor(OCI_INDEX, inner.descriptor.digest, len(inner.data), BUNDLE)
+    for entries, words in ((rows, "more than the 65536 allowed"), ([nested], "is no bundle")):
+        liar.manifests["v1"] = (OCI_INDEX, index(entries, artifact_type=BUNDLE).data)
+        with pytest.raises((Corrupt, InvalidRequest), match=words):
+            pull(liar, tmp_path, key)
+    assert nothing_in(tmp_path / "into")
+    liar.requests.clear()
+    liar.manifests["v1"] = (OCI_INDEX, index(rows[:1] * 256, artifact_type=BUNDLE).data)
+    assert len(pull(liar, tmp_path, key)) == 1, "one bundle, which stands there 256 times"
+    assert sum("/blobs/" in path for path in liar.asked("GET")) == 2, "its envelope and its pack"
+
+
+class CountingFiles(FolderFiles):
+    """Counts how often a layout is read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.opened: list[str] = []
+
+    def open(self, name: str) -> tuple[int, Iterator[bytes]]:
+        self.opened.append(name)
+        return super().open(name)
+
+
+def test_a_layout_that_names_one_manifest_a_thousand_times_is_read_once(
+    tmp_path: Path, key: SigningKey
+) -> None:
+    """Else a file of some megabytes holds an import for hours: each bundle asks what refers to it."""
+    folder, bundle = tmp_path / "layout", make_bundle(tmp_path, key)
+    with layout_target(folder) as target:
+        send(config(tmp_path, key), str(bundle), target, "v1", "team/bert", SendOptions())
+        large = manifest([], artifact_type=ENVELOPE, annotations={"filled": "x" * (1 << 20)})
+        target.put_document(large, "filled")
+    listed = json.loads((folder / "index.json").read_text())
+    row = next(one for one in listed["manifests"] if one["digest"] == str(large.descriptor.digest))
+    listed["manifests"] += [row] * (1024 - len(listed["manifests"]))
+    (folder / "index.json").write_text(json.dumps(listed))
+    files = CountingFiles(folder)
+    stranger = config(tmp_path, SigningKey.generate())
+    with pytest.raises(Untrusted):
+        receive(stranger, ImageLayout(files), "v1", tmp_path / "into", None, "image")
+    assert sum(name.endswith(large.descriptor.digest.hex) for name in files.opened) == 1
 
 
 Entry = tuple[tarfile.TarInfo, bytes]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from registry_making import Publication, Server, make, ok
 
+from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.environment.detect import detect
 from tests.e2e.registries import client
 
@@ -66,11 +67,47 @@ def test_a_registry_rolls_a_fresh_node_back_and_the_age_of_the_revision_stops_it
     server: Server, team: str, tmp_path: Path
 ) -> None:
     made = publish(server, team, age=400 * DAY)
-    seen = attach(server, team, tmp_path / "any-age")
-    assert seen["installed"] == [str(made.revision)], seen
-    seen = attach(server, team, tmp_path / "bounded", CACHESVC_MAX_AGE="30d")
+    seen = attach(server, team, tmp_path / "default")
+    assert seen["installed"] == [], seen
+    assert "signed 400.0 d ago, more than the 365.0 d that count by default" in seen["problems"][0], seen
+    assert (tmp_path / "default/log").read_text().count("signed 400.0 d ago") == 1
+    assert "cachesvc warm publishes it again; or allow more: CACHESVC_MAX_AGE" in seen["problems"][0], seen
+    wide = attach(server, team, tmp_path / "wide", CACHESVC_MAX_AGE="500d")
+    assert wide["installed"] == [str(made.revision)], "it is young enough"
+    made = publish(server, f"{team}y", age=31 * DAY)
+    assert attach(server, f"{team}y", tmp_path / "young")["installed"] == [str(made.revision)]
+    seen = attach(server, f"{team}y", tmp_path / "bounded", CACHESVC_MAX_AGE="30d")
+    assert seen["installed"] == [] and "signed 31.0 d ago" in seen["problems"][0], seen
+
+
+def test_the_root_signs_how_old_a_revision_of_each_namespace_may_be(team: str, tmp_path: Path) -> None:
+    """Who has old files has no signature over a longer age. A user may shorten it, and not prolong it."""
+    ages = {"CACHESVC_SERVER_MAX_AGE": f"*=20d,{team}=500d"}
+    with Server(tmp_path / "data", env=ages).running() as server:
+        root = {"CACHESVC_TRUST_ROOT": str(server.pin_root(tmp_path))}
+        made = publish(server, team, age=400 * DAY)
+        publish(server, f"{team}x", age=21 * DAY)
+        assert attach(server, team, tmp_path / "long", **root)["installed"] == [str(made.revision)]
+        seen = attach(server, team, tmp_path / "user", CACHESVC_MAX_AGE="30d", **root)
+        assert seen["installed"] == [] and "30.0 d of CACHESVC_MAX_AGE" in seen["problems"][0], seen
+        for own in ({}, {"CACHESVC_MAX_AGE": "900d"}):
+            seen = attach(server, f"{team}x", tmp_path / f"short{len(own)}", **root, **own)
+            assert seen["installed"] == [], seen
+            assert f"more than the 20.0 d that the root allows in {team}x" in seen["problems"][0], seen
+            assert f"cachesvc admin trust max-age {team}x" in seen["problems"][0], seen
+
+
+def test_every_reader_of_the_door_refuses_what_is_too_old(server: Server, team: str, tmp_path: Path) -> None:
+    """A bundle file, and the commands that would pass it on."""
+    made = publish(server, team, age=400 * DAY)
+    file = tmp_path / "old.cachesvc"
+    (tmp_path / "pack").write_bytes(made.pack)
+    write_bundle(file, made.envelope, tmp_path / "pack")
+    seen = attach(server, team, tmp_path / "node", CACHESVC_BUNDLE=str(file))
     assert seen["installed"] == [] and "signed 400.0 d ago" in seen["problems"][0], seen
-    assert attach(server, team, tmp_path / "wide", CACHESVC_MAX_AGE="500d")["installed"], "it is young enough"
+    trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": str(tmp_path / "store")}
+    verified = client("verify", str(file), **trusts)
+    assert verified.returncode != 0 and "signed 400.0 d ago" in verified.stdout + verified.stderr, verified
 
 
 def test_a_registry_rolls_a_reader_of_bundles_back_and_the_age_stops_it(
@@ -84,11 +121,11 @@ def test_a_registry_rolls_a_reader_of_bundles_back_and_the_age_stops_it(
         "CACHESVC_STORE": str(tmp_path / "store"),
     }
     pull = ("pull", f"{team}/model", "--into", str(tmp_path / "out"))
-    refused = client(*pull, CACHESVC_MAX_AGE="30d", **variables)
+    refused = client(*pull, **variables)
     assert refused.returncode == 7 and "CACHESVC_MAX_AGE" in refused.stderr, refused.stderr
-    explained = client("explain", f"{team}/model", CACHESVC_MAX_AGE="30d", **variables)
-    assert "CACHESVC_MAX_AGE" in explained.stdout, explained.stdout
-    assert client(*pull, **variables).returncode == 0
+    explained = client("explain", f"{team}/model", **variables)
+    assert "that count by default" in explained.stdout, explained.stdout
+    assert client(*pull, CACHESVC_MAX_AGE="500d", **variables).returncode == 0
 
 
 def test_a_registry_freezes_a_node_and_the_expiry_that_an_operator_signs_stops_it(

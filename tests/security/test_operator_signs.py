@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,7 +52,7 @@ class Liar:
         ok(self.server.api().publish(made, head.revision if head else None))
         return made
 
-    def admin(self, *words: object) -> tuple[int, str]:
+    def admin(self, *words: object, **more: str) -> tuple[int, str]:
         """``cachesvc admin`` of an operator of this registry, in a fresh process: (exit status, output)."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
         done = subprocess.run(
@@ -65,6 +66,7 @@ class Liar:
                 "CACHESVC_SIGNING_KEY": self.server.ready["signing_key"],
                 "CACHESVC_TRUSTED_KEYS": self.server.ready["trust"],
                 "CACHESVC_STORE": str(self.place / "store"),
+                **more,
             },
             capture_output=True,
             text=True,
@@ -223,17 +225,30 @@ def test_tag_signs_one_revision_of_each_entry(liar: Liar, team: str) -> None:
 
 
 def test_tag_signs_nothing_older_than_what_this_machine_has_seen(liar: Liar, team: str) -> None:
-    old = liar.publish(make(liar.server.key, namespace=team, name="good", sequence=1_700_000_000_000))
+    signed = int((time.time() - 30 * 86_400) * 1000)
+    old = liar.publish(make(liar.server.key, namespace=team, name="good", sequence=signed))
     new = liar.publish(make(liar.server.key, namespace=team, name="good", content=b"new"), old)
     liar.lie = only({**listed(liar.server, new), "revision": old.revision})
     status, said = liar.admin("tag", f"{team}/good", "prod")
-    assert status == 0 and re.search(r" \d{4}\.\d d ago ", said), said  # the plan says how old it is
+    assert status == 0 and re.search(r" 30\.0 d ago ", said), said  # the plan says how old it is
     NodeStore(liar.place / "store").record_sequence(
         new.manifest.entry, new.manifest.statement.sequence, liar.server.key.public
     )
     status, said = liar.admin("tag", f"{team}/good", "prod", "--apply")
     assert status == 7 and "is older than" in said, said
     assert liar.sent() == []
+
+
+def test_tag_makes_nothing_young_that_is_too_old_for_services(liar: Liar, team: str) -> None:
+    """A registry shows an old head to a machine that saw no newer one: a new signature would be of today."""
+    signed = int((time.time() - 400 * 86_400) * 1000)
+    liar.publish(make(liar.server.key, namespace=team, name="good", sequence=signed))
+    for words in ((), ("--apply",)):
+        status, said = liar.admin("tag", f"{team}/good", "prod", *words)
+        assert status == 7 and "signed 400.0 d ago" in said and "CACHESVC_MAX_AGE" in said, said
+    assert liar.sent() == []
+    status, said = liar.admin("tag", f"{team}/good", "prod", "--apply", CACHESVC_MAX_AGE="500d")
+    assert status == 0, said
 
 
 def test_rollback_signs_what_begins_as_it_was_typed(liar: Liar, team: str) -> None:

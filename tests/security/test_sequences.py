@@ -12,14 +12,17 @@ from registry_making import Publication, Server, make, ok, refused
 
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.trust.accept import Acceptance
+from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.errors import Untrusted
 
-from .test_trust_root import attach
+from .test_trust_root import attach, forget_answers
 
 FAR = 2**53 - 1
 """The highest sequence that a manifest can have."""
+HOUR = 3_600_000
 HONEST, OTHER = SigningKey.generate(), SigningKey.generate()
 
 
@@ -99,3 +102,33 @@ def test_what_a_node_wrote_of_sequences_and_is_damaged_stops_nothing(tmp_path: P
     assert accepts(store, made, HONEST)
     (tmp_path / "v1/seen" / made.manifest.entry.hex).write_text(text)
     assert accepts(store, made, HONEST)
+
+
+@pytest.mark.parametrize("ahead", [20 * HOUR, FAR], ids=["within-a-day", "highest"])
+def test_a_key_that_the_pinned_root_revokes_keeps_no_honest_signer_out(tmp_path: Path, ahead: int) -> None:
+    """What it signed stood on the node before its revocation. The root names who counts, and the node forgets
+    the sequence of the others; the revoked key's own revision stays refused."""
+    with Server(tmp_path / "data").running() as server:
+        api, place, root = server.api(), tmp_path / "node", server.pin_root(tmp_path)
+        ok(api.http.post("/v1/signers", json={"namespace": "team", "key": OTHER.public}))
+        facts: dict[str, Any] = {"name": "model", "path": "aa/c" + 24 * "a" + ".picked_kernel"}
+        facts["fingerprint"] = dict(detect())
+        hostile = make(OTHER, sequence=min(FAR, int(time.time() * 1000) + ahead), **facts)
+        place.mkdir()
+        store = NodeStore(place / "home/.cache/cachesvc")
+        with Remote(server.url, server.token) as remote:
+            policy, _ = refresh_policy(root, store.trust_folder, remote)
+        assert accepts(store, hostile, policy=policy)
+        honest = make(server.key, content=b"honest", **facts)
+        ok(api.publish(honest))
+        seen = attach(server, root, place)
+        assert (seen["installed"] == []) == (ahead < FAR), "within a day's clock it counts while its key does"
+        done = {"key": OTHER.public, "namespace": "team", "why": "it signs the future"}
+        ok(api.http.post("/v1/revocations", json=done))
+        forget_answers(place)
+        seen = attach(server, root, place)
+        assert seen["installed"] == [honest.revision], seen
+        with Remote(server.url, server.token) as remote:
+            policy, _ = refresh_policy(root, store.trust_folder, remote)
+        with pytest.raises(Untrusted, match="revoked on"):
+            Acceptance((), policy).accept(hostile.envelope, None, store)

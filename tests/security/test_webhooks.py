@@ -36,6 +36,9 @@ INSIDE = (
     *("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "10.0.0.7", "192.168.1.1", "169.254.169.254"),
     *("100.64.0.1", "[::ffff:127.0.0.1]", "[fd00::1]", "[64:ff9b::7f00:1]", "[fe80::1]"),
     *("2130706433", "0x7f.1"),
+    # IPv4 in forms that a network may translate, site-local addresses, multicast, and what is not assigned.
+    *("[::7f00:1]", "[::ffff:0:a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[fec0::1]"),
+    *("[ff02::1]", "224.0.0.1", "[5f00::1]", "[3fff::1]"),
 )
 """Hosts of this machine and of private networks, in the ways in which they can be written."""
 

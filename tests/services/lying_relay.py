@@ -19,12 +19,14 @@ HEADERS = ("content-type", "authorization", "x-cachesvc-api", "range", "if-range
 
 @dataclass
 class LyingRelay:
-    """Holds what a test may change: ``alter``, and ``to``, the address of the registry. ``seen`` counts the
+    """Holds what a test may change: ``alter``, ``to``, the address of the registry, and ``moved``, where it
+    sends those who ask for the end of a path. ``seen`` counts the
     requests by method and path; ``secrets`` are the tokens that came."""
 
     to: str
     alter: Alter = lambda *_: None
     url: str = ""
+    moved: dict[str, str] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     secrets: set[str] = field(default_factory=set)
 
@@ -58,6 +60,9 @@ def lying_relay(to: str) -> Iterator[LyingRelay]:
                 return
             finally:
                 connection.close()
+            place_of = next((relay.moved[end] for end in relay.moved if self.path.endswith(end)), None)
+            if place_of is not None:
+                status, headers = 307, {**headers, "location": place_of}
             status, data = relay.alter(self.command, self.path, data) or (status, data)
             self.send_response(status)
             for name, value in headers.items():

@@ -6,7 +6,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.trust_root.policy import SignerPolicy, fits
-from cachesvc_client.wire.errors import Untrusted
+from cachesvc_client.wire.errors import Corrupt, Untrusted
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.records import Statement
 
@@ -108,3 +108,20 @@ def test_revoked_key_is_told_apart_and_counts_nowhere(repository: Repository) ->
     assert key.public in decided.keys
     with pytest.raises(Untrusted, match=r"revoked on 2027-01-15: leaked by a log"):
         decided.check(statement(), {key.public})
+
+
+def test_an_age_of_the_namespace_counts_before_that_of_all(repository: Repository) -> None:
+    assert policy(repository).max_age(Namespace("team")) is None
+    repository.targets.unrecognized_fields["x-cachesvc-max-age"] = {"*": 500, "team": 30}
+    decided = policy(repository)
+    assert (decided.max_age(Namespace("team")), decided.max_age(Namespace("other"))) == (30, 500)
+
+
+@pytest.mark.parametrize(
+    "ages", [7, None, ["team"], {"team": "30d"}, {"team": 0}, {"team": -1}, {"team": True}]
+)
+def test_ages_that_are_none_are_refused(repository: Repository, ages: object) -> None:
+    """An age that is left out, because it cannot be read, would be a longer one."""
+    repository.targets.unrecognized_fields["x-cachesvc-max-age"] = ages
+    with pytest.raises(Corrupt, match=r"x-cachesvc-max-age|team"):
+        policy(repository)

@@ -6,7 +6,9 @@ import base64
 import json
 from typing import Any
 
+import httpx
 import pytest
+from registry_making import ok
 
 from cachesvc.domain.retention import DAY
 from tests.security.issuer import Issuer
@@ -90,3 +92,28 @@ def test_a_forger_of_tokens_opens_nothing(shared_site: Site, provider: Provider)
     ):
         provider.token = make
         fails(shared_site, provider, 401, words)
+
+
+def test_a_job_s_token_logs_nobody_in_and_a_person_s_token_is_no_job_s(
+    shared_site: Site, provider: Provider
+) -> None:
+    """One provider may give both. What a job has is for no login of a browser, and what a person has is for
+    the page alone, also where a rule names the person."""
+    job = {"aud": shared_site.url, "sub": "repo:org/app", "nonce": None, "name": None}
+    for audience, words in (
+        (shared_site.url, "for another service"),
+        ([CLIENT_ID, shared_site.url], "given to another service"),
+        (CLIENT_ID, "token is of another login"),
+    ):
+        provider.claims = {**job, "aud": audience}
+        fails(shared_site, provider, 401, words)
+    provider.claims = {}
+    log_in(shared_site, provider, "bob")
+    token = provider.tokens_given[-1]
+    rule = {"issuer": provider.issuer.url, "audience": shared_site.url, "claims": {"sub": "bob"}}
+    admin = {"Authorization": f"Bearer {shared_site.secrets['admin']}"}
+    with httpx.Client(base_url=shared_site.url, trust_env=False) as http:
+        made = ok(http.post("/v1/publishers", json={**rule, "namespace": "team"}, headers=admin))
+        answer = http.post("/v1/oidc/token", json={"token": token})
+        assert answer.status_code in (401, 403) and "csv_" not in answer.text, answer.text
+        ok(http.delete(f"/v1/publishers/{made['publisher']}", headers=admin))

@@ -4,6 +4,7 @@ CACHESVC_REQUIRE; the registry is real, and nothing compiles."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -128,8 +129,20 @@ def test_what_is_older_than_services_accept_is_cold(server: Server, team: str, t
     )
     ok(server.api().publish(old))
     trusted = Acceptance((server.key.public,))
-    assert find_published(target(trusted)).manifest is not None
+    assert find_published(target(replace(trusted, max_age=20 * YEAR))).manifest is not None
+    assert "that count by default" in find_published(target(trusted)).reason
     assert "of CACHESVC_MAX_AGE" in find_published(target(replace(trusted, max_age=YEAR / 4))).reason
+
+
+def test_what_will_soon_be_too_old_is_built_before_services_refuse_it(
+    server: Server, team: str, target
+) -> None:
+    facts = {"namespace": team, "name": "model", "target": TARGET, "workload": Workload()}
+    signed = int((time.time() - 0.95 * YEAR) * 1000)
+    ok(server.api().publish(make(server.key, sequence=signed, **facts)))
+    trusted = Acceptance((server.key.public,))
+    assert "soon be too old" in find_published(target(trusted)).reason
+    assert find_published(target(replace(trusted, max_age=2 * YEAR))).manifest is not None
 
 
 def test_what_is_not_proven_on_this_torch_is_cold(server: Server, team: str, target) -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 def acceptance_of(config: Config, remote: Remote) -> Acceptance:
     """Returns whose signatures this operator accepts: by the trusted keys and, where one is pinned, by the
-    root. An operator names each revision, or all of a name, so neither age nor builder decides. Raises
-    ``Untrusted`` for trust metadata that do not hold."""
-    return Acceptance(config.trusted_keys, registry_policy(config, remote))
+    root. An operator names each revision, so no builder decides; what is signed under another tag must not be
+    too old for services. Raises ``Untrusted`` for trust metadata that do not hold."""
+    return Acceptance(config.trusted_keys, registry_policy(config, remote), config.max_age)
 
 
 def download_envelope(

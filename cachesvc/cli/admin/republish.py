@@ -171,10 +171,12 @@ def _checked_heads(
     remote: Remote, operator: _Operator, entries: Iterable[EntryRecord], expected: ExpectedStatement
 ) -> Iterator[Accepted]:
     """Yields the heads of ``entries``, each checked: signed for ``expected``, not older than what this
-    machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
+    machine has seen, not too old for services, to which a new signature would show it as new, and one for
+    each entry. Raises ``Untrusted``, ``Corrupt``."""
     checked: set[Digest] = set()
     for row in entries:
         verified = download_envelope(remote, row.revision, operator.acceptance, expected, operator.store)
+        operator.acceptance.check_build(verified)
         entry = verified.manifest.entry
         _refuse_withdrawn(remote, verified.revision)
         if entry in checked:

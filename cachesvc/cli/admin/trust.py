@@ -11,6 +11,7 @@ import typer
 
 from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.commands.listing import Columns, moment
+from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
 from ..group import Group
@@ -48,7 +49,7 @@ class TrustRow:
 TRUST_COLUMNS: Columns = {
     "role": lambda row: row.role,
     "signs": lambda row: " ".join(row.paths),
-    "keys": lambda row: ", ".join(key_text(key) for key in row.keys) or "none",
+    "keys": lambda row: ", ".join(key_text(key) for key in row.keys) or ("none" if row.threshold else ""),
     "must sign": lambda row: row.threshold or "",
     "version": lambda row: row.version or "",
     "expires": lambda row: moment(row.expires),
@@ -112,7 +113,7 @@ def root_rows(root: Root, others: Mapping[str, Common]) -> list[TrustRow]:
 
 
 def target_rows(targets: Targets) -> list[TrustRow]:
-    """Returns a row for each delegation, and one for the keys that are revoked."""
+    """Return a row for each delegation, one for the revoked keys, and one for each age."""
     from cachesvc_client.trust_root.metadata import key_texts
 
     rows = []
@@ -120,4 +121,7 @@ def target_rows(targets: Targets) -> list[TrustRow]:
         signers = key_texts(targets.keys, delegation.role)
         rows.append(TrustRow(delegation.name, delegation.paths, signers, delegation.role.threshold))
     revoked = tuple(one.key for one in targets.revoked)
-    return [*rows, *([TrustRow("revoked", (), revoked, 0)] if revoked else [])]
+    ages = [
+        TrustRow("max-age", (f"{place}: {duration_text(age)}",), (), 0) for place, age in targets.ages.items()
+    ]
+    return [*rows, *([TrustRow("revoked", (), revoked, 0)] if revoked else []), *ages]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
@@ -67,7 +68,7 @@ def delegate(
         raise InvalidRequest("nothing to change", "name --key, --remove or --threshold")
     config, registry = connect_over_http(context)
     with registry:
-        _require_offline_targets(read_state(registry), f"signers add KEY -n {place}")
+        _require_offline_targets(read_state(registry), f"cachesvc admin signers add KEY -n {place}")
         root, targets = present_files(config, registry)
         present = changes.role_keys(targets, place, pattern)
         whose = f"key that may sign for {place}" + (f" in lanes {pattern}" if pattern else "")
@@ -125,6 +126,42 @@ def revoke(
         finish(remote, signed, summary, apply=apply, as_json=as_json, to=draft)
 
 
+@trust.command("max-age")
+def max_age(
+    context: typer.Context,
+    namespace: Annotated[
+        str, typer.Argument(help="A namespace, or '*' for all without an age of their own.")
+    ],
+    age: Annotated[str, typer.Argument(help="Such as 90d; 'default' says nothing, which means 365 days.")],
+    targets_key: TargetsKeys = None,
+    draft: DraftFile = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign for how long a namespace's revisions count: services with a pinned root refuse older ones, whoever
+    kept them."""
+    from cachesvc.tuf import changes
+    from cachesvc.tuf.draft import Draft
+
+    place = namespace if namespace == "*" else parse_namespace(namespace)
+    seconds = None if age == "default" else int(parse_option(lambda: parse_duration(age)))
+    if seconds == 0:
+        raise InvalidRequest("age: no revision is that young", "name 1s or more")
+    config, registry = connect_over_http(context)
+    with registry:
+        setting = f"put {place}={age} into CACHESVC_SERVER_MAX_AGE, and restart it"
+        _require_offline_targets(read_state(registry), setting)
+        root, targets = present_files(config, registry)
+        data, _ = changes.next_targets(targets, now(), lambda one: changes.set_max_age(one, place, seconds))
+        signed = Draft(registry.url, root.decode(), targets=data.decode())
+        signed = signed.sign_all(private_keys(targets_key), "targets")
+        if apply:
+            require_signatures(signed, draft)
+        counts = f"count for {age}" if seconds else "have no age of their own in the targets"
+        summary = f"revisions of {'every namespace' if place == '*' else place} {counts}"
+        finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
+
+
 @trust.command("renew")
 def renew(
     context: typer.Context,
@@ -167,6 +204,4 @@ def _require_offline_targets(state: TrustState | None, instead: str) -> None:
     if state is None or not state.root:
         raise InvalidRequest("the registry has no root of trust", no_metadata_hint(state))
     if state.signs_all:
-        raise InvalidRequest(
-            "this registry signs its own targets, from its list of signers", f"cachesvc admin {instead}"
-        )
+        raise InvalidRequest("this registry signs its own targets, from its signers and settings", instead)

@@ -70,6 +70,9 @@ class Policy(Protocol):
     def counts(self, key: str, statement: Statement) -> bool:
         """Return whether a key is named for the statement, and is not revoked there."""
 
+    def max_age(self, namespace: Namespace) -> int | None:
+        """Return for how many seconds a revision of the namespace counts; ``None`` if nothing is signed."""
+
     def check_ancestors(self, manifest: Manifest) -> None:
         """Raise ``Untrusted`` if a key that was revoked has signed an ancestor."""
 

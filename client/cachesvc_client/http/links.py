@@ -16,6 +16,10 @@ from ..wire.errors import Untrusted
 from .origin import Network, Origin
 from .proxy import proxy_for
 
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All IPv6 addresses that are assigned as global unicast ones (RFC 4291)."""
+_EXAMPLES = ipaddress.IPv6Network("3fff::/20")
+"""IPv6 addresses of documents (RFC 9637), which older Pythons do not know."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv6 addresses whose last 32 bits are an IPv4 address (RFC 6052)."""
 
@@ -110,4 +114,7 @@ def address_kind(text: str) -> str:
         return "loopback"
     if ip.is_link_local:
         return "link-local"
-    return "public" if ip.is_global else "private"
+    if ip.is_multicast or not ip.is_global:
+        return "private"
+    # What Python takes for global beside 2000::/3 are forms that networks translate, and site-local ones.
+    return "private" if ip.version == 6 and (ip not in _UNICAST or ip in _EXAMPLES) else "public"

@@ -34,6 +34,8 @@ from .places import Blob, ImageSource, ImageTarget, read_small
 
 MAX_BUNDLES = 256
 """Largest number of bundles under one tag."""
+MAX_BUNDLE_MANIFEST_BYTES = 64 << 10
+"""Largest number of bytes of the manifest of one bundle, which names two layers: all under a tag are kept."""
 MAX_REFERRERS = 64
 """Largest number of referrers that are looked at for one bundle: each is a request."""
 MAX_ENVELOPES = 16
@@ -90,7 +92,8 @@ def find_bundles(source: ImageSource, document: Document, what: str) -> list[Doc
         )
     if len(document.entries) > MAX_BUNDLES:
         raise InvalidRequest(f"{what}: {len(document.entries)} bundles, more than the {MAX_BUNDLES} allowed")
-    return [_checked_bundle(source.document(str(row.digest)), what) for row in document.entries]
+    named = dict.fromkeys(str(row.digest) for row in document.entries)  # each once, however often it stands
+    return [_checked_bundle(source.document(digest), what) for digest in named]
 
 
 def envelopes(source: ImageSource, document: Document) -> Iterator[bytes]:
@@ -140,6 +143,11 @@ def _checked_bundle(document: Document, what: str) -> Document:
         raise InvalidRequest(
             f"{what}: {document.artifact_type[:100]!r} is no bundle of cachesvc",
             "an image of MCV needs --format mcv",
+        )
+    if document.descriptor.size > MAX_BUNDLE_MANIFEST_BYTES:
+        raise Corrupt(
+            f"{what}: a bundle's manifest of {document.descriptor.size} bytes, more than the "
+            f"{MAX_BUNDLE_MANIFEST_BYTES} allowed"
         )
     layers = document.entries
     if not 1 <= len(layers) <= 2 or layers[0].media_type != PACK or layers[0].size > MAX_PACK_BYTES:

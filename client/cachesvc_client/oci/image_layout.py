@@ -59,6 +59,7 @@ class ImageLayout:
                 f"{self.where}: {LAYOUT_FILE} names no version that is read", "1.0.0 is read"
             )
         self._index = read_document(self._small(INDEX_FILE), OCI_INDEX, f"{self.where}: {INDEX_FILE}")
+        self._subjects: dict[Digest, tuple[Digest | None, str]] = {}
 
     def document(self, name: str) -> Document:
         """Returns the manifest of a tag or digest. Raises ``NotFound``; for an empty tag the layout must hold
@@ -100,14 +101,20 @@ class ImageLayout:
             if row.annotations.get(REF_NAME) == f"sha256-{subject.digest.hex}":
                 rows += self._read(row.digest, row.media_type).entries
             elif row.digest != subject.digest:
-                document = self._read(row.digest, row.media_type)
-                if document.subject is not None and document.subject.digest == subject.digest:
+                of, artifact_type = self._subject(row)
+                if of == subject.digest:
                     rows.append(
-                        Descriptor(
-                            row.media_type, row.digest, row.size, document.artifact_type, row.annotations
-                        )
+                        Descriptor(row.media_type, row.digest, row.size, artifact_type, row.annotations)
                     )
         return list({row.digest: row for row in rows}.values())
+
+    def _subject(self, row: Descriptor) -> tuple[Digest | None, str]:
+        """Return what a manifest refers to, and its artifact type. Each is read once for all bundles."""
+        if row.digest not in self._subjects:
+            document = self._read(row.digest, row.media_type)
+            of = document.subject.digest if document.subject is not None else None
+            self._subjects[row.digest] = of, document.artifact_type
+        return self._subjects[row.digest]
 
     def _read(self, digest: Digest, media_type: str) -> Document:
         data = self._small(_blob_name(digest))

@@ -23,6 +23,9 @@ from ..wire.requirement import Requirement
 
 _DOOR = object()
 """What only this module has, so that nothing else makes an `Accepted`."""
+DEFAULT_MAX_AGE = 365 * 86_400.0
+"""Seconds after its signature for which a revision counts, where neither the user nor a root says another
+time: as long as a root itself counts."""
 TRUST_HINT = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL"
 
 
@@ -55,8 +58,9 @@ class Acceptance:
     """Decides which revisions count, by one configuration.
 
     ``policy``: decides about signers by the registry's trust metadata; ``None`` without a pinned root.
-    ``max_age``: greatest seconds since a revision was signed; ``require``: who must have built it; ``None``:
-    any. ``trust_hint``: how a user trusts one more key here, for messages.
+    ``max_age``: greatest seconds since a revision was signed; ``None``: what the root signs, or else the
+    default. ``require``: who must have built it; ``None``: any. ``trust_hint``: how a user trusts one more
+    key here, for messages.
     """
 
     trusted: Sequence[PublicKey | TrustedKey]
@@ -150,8 +154,41 @@ class Acceptance:
 
     def check_build(self, revision: Accepted) -> None:
         """Raise ``Untrusted`` for a revision that is too old, or that was not built as the user requires."""
-        _check_age(revision, self.max_age)
+        self._check_age(revision)
         _check_requirement(revision, self.require)
+
+    def soon_too_old(self, revision: Accepted) -> bool:
+        """Return whether a builder publishes a revision again: less than a tenth of its time is left."""
+        statement = revision.manifest.statement
+        return _age(statement) > 0.9 * self._longest_age(statement)[0]
+
+    def _check_age(self, revision: Accepted) -> None:
+        """Raise ``Untrusted`` if the revision was signed too long ago: whoever has old files may serve them,
+        and withhold what was published since."""
+        statement = revision.manifest.statement
+        bound, whose, longer = self._longest_age(statement)
+        if _age(statement) > bound + CLOCK_SKEW_SECONDS:
+            raise Untrusted(
+                f"{statement.full_name}: signed {duration_text(_age(statement))} ago, more than the "
+                f"{duration_text(bound)} {whose}",
+                f"cachesvc warm publishes it again; or allow more: {longer}",
+            )
+
+    def _longest_age(self, statement: Statement) -> tuple[float, str, str]:
+        """Return for how many seconds a revision counts, who says so, and what allows more. The user may
+        shorten what a root signs, and replace the default."""
+        place = statement.namespace
+        signed = None if self.policy is None else self.policy.max_age(place)
+        if signed is not None and (self.max_age is None or signed < self.max_age):
+            whose = f"that the root allows in {place}"
+            return float(signed), whose, f"cachesvc admin trust max-age {place} AGE"
+        if self.max_age is None:
+            return DEFAULT_MAX_AGE, "that count by default", "CACHESVC_MAX_AGE"
+        return self.max_age, "of CACHESVC_MAX_AGE", "CACHESVC_MAX_AGE"
+
+
+def _age(statement: Statement) -> float:
+    return time.time() - statement.sequence / 1000
 
 
 def _check_sequence(verified: Verified, highest: int | None) -> None:
@@ -162,19 +199,6 @@ def _check_sequence(verified: Verified, highest: int | None) -> None:
         raise Untrusted(
             f"{statement.full_name}: sequence {statement.sequence} is older than {highest}, seen before",
             "a rolled-back registry? remove the entry from the node store's seen/ to accept it",
-        )
-
-
-def _check_age(revision: Accepted, max_age: float | None) -> None:
-    """Raise ``Untrusted`` if the revision was signed more than ``max_age`` seconds ago: a registry may
-    withhold what was published since."""
-    statement = revision.manifest.statement
-    age = time.time() - statement.sequence / 1000
-    if max_age is not None and age > max_age + CLOCK_SKEW_SECONDS:
-        raise Untrusted(
-            f"{statement.full_name}: signed {duration_text(age)} ago, more than the {duration_text(max_age)} "
-            "of CACHESVC_MAX_AGE",
-            "publish again with cachesvc warm --force",
         )
 
 

@@ -1,7 +1,8 @@
 """Read the four kinds of trust metadata, strictly: root, timestamp, snapshot and targets of TUF 1.0.
 
-What TUF does not define is allowed and ignored, as TUF demands, but for two fields of ours:
-``x-cachesvc-signed-at`` (seconds of UTC) of any file, and ``x-cachesvc-revoked`` of targets.
+What TUF does not define is allowed and ignored, as TUF demands, but for three fields of ours:
+``x-cachesvc-signed-at`` (seconds of UTC) of any file, and ``x-cachesvc-revoked`` and ``x-cachesvc-max-age``
+of targets.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SIGNED_AT = "x-cachesvc-signed-at"
 """Name of the field that says when a file was signed, in seconds of UTC."""
 REVOKED = "x-cachesvc-revoked"
 """Name of the field of targets that lists revoked signers."""
+MAX_AGE = "x-cachesvc-max-age"
+"""Name of the field of targets that says by namespace, or ``*``, for how many seconds a revision counts."""
 TOP_ROLES = ("root", "timestamp", "snapshot", "targets")
 """Names of the roles that a root defines."""
 _SPEC_VERSION = re.compile(r"1\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
@@ -111,12 +114,14 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Holds the delegations: the signers of each namespace and lane rule."""
+    """Holds the delegations: the signers of each namespace and lane rule. ``ages``: by namespace, or ``*``,
+    the seconds after its signature for which a revision counts."""
 
     common: Common
     keys: Mapping[str, MetadataKey]
     delegations: tuple[Delegation, ...]
     revoked: tuple[Revocation, ...]
+    ages: Mapping[str, int]
 
 
 def key_texts(keys: Mapping[str, MetadataKey], role: Role) -> tuple[str, ...]:
@@ -193,15 +198,17 @@ def _snapshot(content: dict[str, Any], common: Common) -> Snapshot:
 def _targets(content: dict[str, Any], common: Common) -> Targets:
     _object(content, "targets")
     revoked = tuple(_revocation(item) for item in _list(content, REVOKED)) if REVOKED in content else ()
+    listed = _object(content, MAX_AGE) if MAX_AGE in content else {}
+    ages = {place: _number(listed, place, 1) for place in listed}
     if "delegations" not in content:
-        return Targets(common, {}, (), revoked)
+        return Targets(common, {}, (), revoked, ages)
     delegations = _object(content, "delegations")
     if "roles" not in delegations:
         raise ValueError("delegations: roles missing (succinct_roles are not read)")
     roles = tuple(_delegation(value) for value in _list(delegations, "roles"))
     if len({role.name for role in roles}) != len(roles):
         raise ValueError("delegations.roles: two roles of one name")
-    return Targets(common, _keys(delegations), roles, revoked)
+    return Targets(common, _keys(delegations), roles, revoked, ages)
 
 
 def _delegation(value: Any) -> Delegation:

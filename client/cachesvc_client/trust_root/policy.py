@@ -70,6 +70,12 @@ class SignerPolicy:
         named = any(key in self._signers(delegation) for delegation in roles)
         return named and self._revocation(key, statement.namespace) is None
 
+    def max_age(self, namespace: Namespace) -> int | None:
+        """Return for how many seconds after its signature a revision of a namespace counts; ``None`` if the
+        targets do not say."""
+        ages = self._targets.ages
+        return ages.get(namespace, ages.get("*"))
+
     def check_ancestors(self, manifest: Manifest) -> None:
         """Raise ``Untrusted`` if a key that was revoked, where the revision or its ancestor is published, has
         signed an ancestor."""

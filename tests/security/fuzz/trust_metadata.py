@@ -60,7 +60,7 @@ class Registry:
         self._signers = {role: signer(key) for role, key in keys.items()}
         roles = {role: RoleKeys((key.public,)) for role, key in keys.items()}
         team = SignerRecord("team", SigningKey.generate().public)
-        targets = files.make_targets(SEEN, NOW, [team], [], self._by("targets"))
+        targets = files.make_targets(SEEN, NOW, [team], [], self._by("targets"), {"team": 86_400})
         snapshot = files.make_snapshot(SEEN, NOW, SEEN, targets, self._by("snapshot"))
         self.pinned = files.make_root(1, NOW, roles, self._by("root"))
         self.good: dict[str, bytes] = {
