@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import child_processes, imports
+from . import child_processes, imports, unpicklable
 from .table import Hook, Role
 
 
@@ -72,7 +72,7 @@ COMPILERS = (
 )
 """Names of the programs that are compilers, without their versions."""
 
-_LONGEST_REASON, _MOST_REASONS = 200, 8
+_LONGEST_REASON, _MOST_REASONS = 300, 8
 """Characters of one entry of `bypassed`, and entries of it, at most."""
 
 counts: Counter[str] = Counter()
@@ -231,7 +231,7 @@ def start(audit: bool = False) -> Observer:
         _WORKER_JOBS.install(_submit, on_missing=_note_missing)
         _TRITON_KERNELS.chain(_compiled_by_triton, on_missing=_note_missing)
         for hook, body in _BYPASSING:
-            hook.install(body, on_missing=_note_missing)
+            hook.install(body, on_missing=None if hook.since else _note_missing)
     if audit:
         child_processes.listen()
     return Observer()
@@ -302,6 +302,13 @@ def _autograd_key(call: imports.Call) -> Any:
         raise
 
 
+def _pickle_entry(call: imports.Call) -> Any:
+    content = call()
+    if content is None:
+        _note_bypass(unpicklable.not_saved(call.args[0]))
+    return content
+
+
 _UNCACHED = "why PyTorch caches a graph nowhere"
 _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
     (
@@ -324,6 +331,8 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
         ),
         _autograd_key,
     ),
+    (unpicklable.HOOK, unpicklable.note),
+    (unpicklable.SAVED, _pickle_entry),
 )
 """Functions that make keys, and the hook that notes why one makes none."""
 HOOKS = (
@@ -335,7 +344,7 @@ HOOKS = (
 
 
 def _note_bypass(reason: object) -> None:
-    text = " ".join(str(reason).split())[:_LONGEST_REASON]
+    text = unpicklable.with_cause(" ".join(str(reason).split()))[:_LONGEST_REASON]
     if text not in bypassed and len(bypassed) < _MOST_REASONS:
         bypassed.append(text)
 

@@ -22,6 +22,8 @@ DIFFERENCES = 12
 """Differences of keys that one report lists, at most."""
 OTHER_KEYS = "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
 """Reason of a start that compiled beside installed files, where nothing else is known."""
+TRACED_AGAIN = "the machine code was restored, and no trace under PyTorch's key for it"
+"""What it means that a hit traced graphs."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 """An outcome, see `Report`."""
 

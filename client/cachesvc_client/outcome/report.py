@@ -9,8 +9,10 @@ from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.factors import Facts
+from ..wire.text import count_text
 from .judge import (
     OTHER_KEYS,
+    TRACED_AGAIN,
     KeyDifference,
     Report,
     RevisionUse,
@@ -116,7 +118,8 @@ def make_report(
             seconds[step] = seconds.get(step, 0.0) + spent
     saved = _saved(installed, used, seconds)
     compiled = state in ("inert", "partial")
-    in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
+    again = retraced if state == "hit" else 0
+    in_keys = key_differences(dict(process.components.missed), installed) if compiled or again else ()
     distrusted = [entry for result in results for entry in result.distrusted]
     unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
@@ -127,7 +130,7 @@ def make_report(
     aside = _aside(process, installed) if compiled else ()
     # A registry withholds what several hosts found inert: nothing is known of files that were not looked at.
     of_revisions: State = "unused" if aside and state == "inert" else state
-    reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds)
+    reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds, again)
     return Report(
         state=state if not distrusted else "inert",
         reasons=with_reason(state, filter(None, (unattached or early, *reasons))),
@@ -155,12 +158,13 @@ def _reasons(
     in_keys: Sequence[KeyDifference],
     own: int,
     of_kinds: Sequence[str],
+    again: int,
 ) -> Iterable[str]:
-    """Yield why the outcome is no hit, the most important reason first.
+    """Yield why the outcome is no hit, or a slow one, the most important reason first.
 
     ``own``: how many files of the node's own results were installed. ``of_kinds``: the reasons that kinds
     have. ``aside``: what kept PyTorch from the installed files, whatever their keys are; then no difference
-    of keys is a reason.
+    of keys is a reason. ``again``: graphs that a hit traced although their code was restored.
     """
     yield from canary
     yield from ends
@@ -180,6 +184,8 @@ def _reasons(
     if missed:
         yield from bypasses
     yield from of_kinds
+    if again:
+        yield f"{count_text(again, 'graph')} traced again in this start: {TRACED_AGAIN}"
     known = aside or differing or in_keys or observed.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
         yield OTHER_KEYS
