@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import child_processes, imports, unpicklable
+from . import child_processes, imports
 from .table import Hook, Role
 
 
@@ -302,9 +302,21 @@ def _autograd_key(call: imports.Call) -> Any:
         raise
 
 
+def _dumps(call: imports.Call) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        from . import unpicklable  # here and below: `attach` loads nothing that a failure alone needs
+
+        unpicklable.note(call, error)
+        raise
+
+
 def _pickle_entry(call: imports.Call) -> Any:
     content = call()
     if content is None:
+        from . import unpicklable
+
         _note_bypass(unpicklable.not_saved(call.args[0]))
     return content
 
@@ -331,8 +343,27 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
         ),
         _autograd_key,
     ),
-    (unpicklable.HOOK, unpicklable.note),
-    (unpicklable.SAVED, _pickle_entry),
+    (
+        Hook(
+            "torch._inductor.codecache",
+            "FxGraphCachePickler.dumps",
+            "notes what a key could not be made of",
+            "a report does not say which object keeps a graph out of the caches",
+            role="explain",
+        ),
+        _dumps,
+    ),
+    (
+        Hook(
+            "torch._functorch._aot_autograd.autograd_cache",
+            "AOTAutogradCache._pickle_entry",
+            "notes what PyTorch cannot save of a trace",
+            "a report does not say which object keeps a trace out of the caches",
+            since="2.11",
+            role="explain",
+        ),
+        _pickle_entry,
+    ),
 )
 """Functions that make keys, and the hook that notes why one makes none."""
 HOOKS = (
@@ -344,6 +375,8 @@ HOOKS = (
 
 
 def _note_bypass(reason: object) -> None:
+    from . import unpicklable
+
     text = unpicklable.with_cause(" ".join(str(reason).split()))[:_LONGEST_REASON]
     if text not in bypassed and len(bypassed) < _MOST_REASONS:
         bypassed.append(text)

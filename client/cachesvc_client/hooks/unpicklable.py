@@ -9,25 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from . import imports
-from .table import Hook
 
 MESSAGE = "Failed to pickle cache key"
 """PyTorch's message."""
-HOOK = Hook(
-    "torch._inductor.codecache",
-    "FxGraphCachePickler.dumps",
-    "notes what a key could not be made of",
-    "a report does not say which object keeps a graph out of the caches",
-    role="explain",
-)
-SAVED = Hook(
-    "torch._functorch._aot_autograd.autograd_cache",
-    "AOTAutogradCache._pickle_entry",
-    "notes what PyTorch cannot save of a trace",
-    "a report does not say which object keeps a trace out of the caches",
-    since="2.11",
-    role="explain",
-)
 NOT_SAVED = "its trace cannot be saved"
 """Beginning of the reason for a trace that has a key, and is not pickled itself."""
 _FLATTENS = "_default_stable_hash_for_caching"
@@ -37,13 +21,9 @@ _last = threading.local()
 """``text``: what the last key on this thread could not be made of."""
 
 
-def note(call: imports.Call) -> Any:
-    """Run ``FxGraphCachePickler.dumps``; where it fails, note the object that it could not pickle."""
-    try:
-        return call()
-    except Exception as error:
-        _last.text = _in_words(call, error.__cause__ or error)
-        raise
+def note(call: imports.Call, error: Exception) -> None:
+    """Note the object that a call of ``FxGraphCachePickler.dumps`` could not pickle."""
+    _last.text = _in_words(call, error.__cause__ or error)
 
 
 def not_saved(entry: Any) -> str:
