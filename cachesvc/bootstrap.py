@@ -304,6 +304,7 @@ def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobSt
             settings.bucket_prefix,
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
+            settings.bucket_addressing,
         )
         if prove_bucket:
             _prove(bucket)

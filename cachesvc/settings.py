@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     """Address of the S3. Empty: AWS."""
     bucket_public_endpoint: str = Field(default="", pattern="^$|^https?://")
     """Address of the S3 as clients reach it. Empty: the same as ``bucket_endpoint``."""
+    bucket_addressing: Literal["auto", "path", "virtual"] = "auto"
+    """Where requests name the bucket: in the ``path``, or in the host (``virtual``). ``auto`` is as AWS's
+    tools do, or the other if the store refuses that and takes the other."""
     oci_repository: str = Field(default="", pattern="^$|^[^/]+/[^:@]+$")
     """Repository of an OCI registry that holds the packs, in the place of a bucket:
     ``host[:port]/repository``. It is reached by HTTPS, on this machine by HTTP. Credentials are read as

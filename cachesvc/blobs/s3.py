@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
@@ -25,6 +27,9 @@ from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull
 
 from .store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 
+_log = logging.getLogger("cachesvc")
+
+Addressing = Literal["auto", "path", "virtual"]
 PART_BYTES = 8 << 20
 """Bytes of a part. S3 accepts 10,000 parts: enough for 78 GiB. A put needs memory for two parts and a
 chunk."""
@@ -35,6 +40,8 @@ class S3BlobStore:
     :class:`~cachesvc.blobs.store.Links` (presigned URLs of AWS's Signature Version 4).
 
     ``public_endpoint``: the store's address in links, where readers reach it by another name.
+    ``addressing``: whether requests name the bucket in the path or in the host (``virtual``). With ``auto``
+    they do as boto3 does, until `check` finds that the store refuses that and takes the other.
     Credentials and region are read as every AWS tool reads them. Parts of puts that were killed stay until
     the bucket's own lifecycle rule (AbortIncompleteMultipartUpload) removes them; they are not visible.
     """
@@ -45,12 +52,16 @@ class S3BlobStore:
         prefix: str = "",
         endpoint: str | None = None,
         public_endpoint: str | None = None,
+        addressing: Addressing = "auto",
         **client: Any,
     ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
-        self._s3, self._credentials = _client(bucket, endpoint, client)
-        self._public = _client(bucket, public_endpoint, client)[0] if public_endpoint else self._s3
+        self._make = functools.partial(_client, bucket, client)
+        self._endpoint, self._public_endpoint = endpoint, public_endpoint
+        self._addressing = addressing
+        self._s3, self._credentials = self._make(endpoint, addressing)
+        self._public = self._make(public_endpoint, addressing)[0] if public_endpoint else self._s3
         self._places: dict[int, tuple[str, str, str]] = {}
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
@@ -103,7 +114,38 @@ class S3BlobStore:
 
     def check(self) -> None:
         with _own_errors(self._bucket, ""):
-            self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+            try:
+                self._names_bucket(self._s3)
+            except _REFUSALS:
+                if self._addressing != "auto" or not self._takes_other_addressing():
+                    raise
+
+    def _names_bucket(self, s3: Any) -> bool:
+        """Returns whether an answer is about the bucket: to a request for it in a host that it does not know,
+        a store may answer with a list of buckets."""
+        answer = s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        return bool(answer.get("Name") == self._bucket)
+
+    def _takes_other_addressing(self) -> bool:
+        """Go over to the other place for the bucket's name if the store answers there. Returns whether."""
+        now = urlsplit(self._place_of(self._s3)[0]).netloc
+        other: Addressing = "path" if now.startswith(f"{self._bucket}.") else "virtual"
+        try:
+            s3, _ = self._make(self._endpoint, other)
+            if not self._names_bucket(s3):
+                return False
+        except (*_REFUSALS, botocore.exceptions.BotoCoreError, OSError, CacheSvcError):
+            return False
+        public = self._public_endpoint
+        self._public = self._make(public, other)[0] if public else s3
+        self._s3, self._addressing = s3, other
+        _log.warning(
+            "bucket %s: the store takes the bucket's name in the %s alone: set bucket_addressing = %s",
+            self._bucket,
+            "path" if other == "path" else "host",
+            other,
+        )
+        return True
 
     def link(self, key: str, seconds: int) -> str:
         with _own_errors(self._bucket, key):
@@ -188,7 +230,9 @@ class S3BlobStore:
             body.close()
 
 
-def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple[Any, Any]:
+def _client(
+    bucket: str, options: dict[str, Any], endpoint: str | None, addressing: Addressing
+) -> tuple[Any, Any]:
     """Returns a client, and the credentials that it signs with, which may renew themselves."""
     config = botocore.config.Config(
         signature_version="s3v4",
@@ -198,6 +242,7 @@ def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple
         retries={"mode": "standard", "max_attempts": 3},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
+        s3=None if addressing == "auto" else {"addressing_style": addressing},
     )
     with _own_errors(bucket, ""):
         try:
@@ -240,9 +285,16 @@ def _base64(data: bytes) -> str:
 _LEFT_TO_BOTO3 = (botocore.exceptions.BotoCoreError, AttributeError, LookupError, ValueError)
 """Errors of a direct put that leave it to boto3: no credentials, an unusual endpoint or signature, no
 connection."""
+_REFUSALS = (
+    botocore.exceptions.ClientError,
+    botocore.parsers.ResponseParserError,
+    RecursionError,
+)
+"""Errors of requests that something answered: with a refusal, or in another language than S3's."""
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"}
 _REGION = "it is in another region: set AWS_DEFAULT_REGION, and bucket_endpoint if each has its own"
+_UNKNOWN = "look into the store's own log; see bucket_addressing if it wants buckets named otherwise"
 _KEYS = (
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what AWS tools read here, are not what the store knows"
 )
@@ -251,10 +303,14 @@ _RIGHTS = (
     "the credentials may not do this; needed are s3:ListBucket on the bucket, and s3:GetObject, PutObject, "
     "DeleteObject and AbortMultipartUpload on its objects"
 )
+_IN_HOST = "the store takes the bucket's name in the host alone: set bucket_addressing to virtual"
 _NO_S3 = "is the setting bucket_endpoint the address of an S3?"
 _HINTS = {
     "NoSuchBucket": "create it, or fix the setting bucket",
     "InvalidBucketName": "fix the setting bucket",
+    "SecondLevelDomainForbidden": _IN_HOST,
+    "PathStyleDomainForbidden": _IN_HOST,
+    "InvalidPathAccess": _IN_HOST,
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
     "403": _RIGHTS,
@@ -300,7 +356,7 @@ def _own_errors(bucket: str, key: str) -> Iterator[None]:
 
 
 def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientError) -> CacheSvcError:
-    code = str(error.response.get("Error", {}).get("Code", ""))
+    code = str(error.response.get("Error", {}).get("Code") or "")
     if code in _MISSING and key:
         return missing(key)
     if code == "InvalidRange":
@@ -311,7 +367,7 @@ def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientEr
         return Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3)
     message = f"bucket {bucket}: {error.operation_name} was refused: {code or 'try again later'}"
     hint = _HINTS.get(code)
-    return Unusable(message, hint) if hint else Unavailable(message, "look into the store's own log")
+    return Unusable(message, hint) if hint else Unavailable(message, _UNKNOWN)
 
 
 def _line(error: Exception) -> str:

@@ -109,6 +109,7 @@ def prove(store: BlobStore) -> None:
 
     Raises what the store raises; ``Unusable`` for what waiting does not fix.
     """
+    store.check()
     key = f"checks/{secrets.token_hex(16)}"
     store.put(key, [b"cachesvc"])
     try:

@@ -4,6 +4,7 @@ does what it does without cachesvc."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -117,3 +118,20 @@ def test_a_compiler_that_cannot_run_keeps_nothing_from_being_restored(
     result = serve(tmp_path, f"bundle={small.bundle}", compilers=False, **variables)
     assert result.answer["state"] == "hit", (result.answer, result.err[-2000:])
     assert result.answer["observed"]["compilations"] == 0
+
+
+def test_a_process_with_little_around_it_restores(tmp_path: Path, small: Built) -> None:
+    """64 open files, no docstrings, no assertions, no folder of the script on the path, an ASCII locale."""
+    if (limit := shutil.which("prlimit")) is None:
+        pytest.skip("no prlimit (util-linux)")
+    result = run(
+        "serve.py",
+        "small=1",
+        f"bundle={small.bundle}",
+        place=tmp_path,
+        compilers=False,
+        before=(limit, "--nofile=64"),
+        launcher=("-OO",),
+        **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONSAFEPATH": "1", "LC_ALL": "C"},
+    )
+    assert result.answer["state"] == "hit" and result.answer["reasons"] == [], result.err[-2000:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping
 
 from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
@@ -48,6 +50,16 @@ def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> 
     if capability in ("zvector", "vsx", "avx2", "avx512"):
         return next((isa for isa in candidates if capability in isa), candidates[0])
     return candidates[0]  # not set, or a value that PyTorch ignores with a warning
+
+
+def isa_now() -> str | None:
+    """Return `cpu_isa` for the variables of this moment."""
+    return cpu_isa(os.uname().machine, _flags_here(), os.environ)
+
+
+@functools.cache
+def _flags_here() -> frozenset[str]:
+    return flags_of(read_cpuinfo())
 
 
 def _x86_isas(flags: frozenset[str]) -> list[str]:

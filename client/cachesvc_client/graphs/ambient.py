@@ -15,8 +15,11 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these six:
+No key of PyTorch holds these seven:
 
+- The instruction set of the CPU that Inductor writes code for. It reads ``ATEN_CPU_CAPABILITY`` at each
+  compile, so a program that sets the variable after the restore got graphs for the other set [measured, 2.13:
+  outputs of 10**27 in the place of 1, since code for 16 numbers at a time was built for 8].
 - Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
   backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
   2.13 and 2.15, without cachesvc: the backward changed an output of the other model].
@@ -38,7 +41,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
@@ -57,6 +60,7 @@ PARTS = {
     ALWAYS: "the default dtype",
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
+    "picked_isa": "the instruction set that ATEN_CPU_CAPABILITY picks",
     "nested_inductor_config_patches": "the options of nested regions",
     "donated_buffers": "the tensors that a backward may overwrite",
     "hidden_outputs": "which outputs are only saved for a backward",
@@ -74,8 +78,20 @@ PARTS = {
 """Names that parts have in a key -> words for a reason of an outcome."""
 
 
-def install_hooks() -> None:
-    """Put the hooks in place when the application imports the modules. Safe to call again."""
+def _no_other() -> str | None:
+    return None
+
+
+_other_isa: Callable[[], str | None] = _no_other
+
+
+def install_hooks(other_isa: Callable[[], str | None]) -> None:
+    """Put the hooks in place when the application imports the modules. Safe to call again.
+
+    ``other_isa``: returns the instruction set that Inductor would pick now, if the restore was for another.
+    """
+    global _other_isa
+    _other_isa = other_isa
     complete(GRAPH_KEY, _of_graphs_key)  # AOTAutograd's key inherits it
     complete(AUTOGRAD_KEY, of_autograd)
 
@@ -93,6 +109,8 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
 
     attributes = _attributes_named(details.__class__)
     parts: dict[str, Any] = {}
+    if (other := _other_isa()) is not None:
+        parts["picked_isa"] = other
     if "default_dtype" not in attributes:
         parts["default_dtype"] = str(torch.get_default_dtype())
     if "cpp_runtime_thread_count" not in attributes and _counts_threads(graph, details.example_inputs):

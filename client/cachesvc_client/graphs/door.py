@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..hooks import imports
+from ..hooks.table import Hook
 from . import birth, in_place
 from .keys import AUTOGRAD_KEY, complete, nonce
 
@@ -26,6 +28,15 @@ PARTS = {
     UNKNOWN: "not kept",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
+_SUBCLASS = Hook(
+    AUTOGRAD_KEY.module,
+    "AOTAutogradCachePickler._default_stable_hash_for_caching",
+    "puts the sets that a tensor subclass says of itself into a key in one order",
+    "a graph of a tensor subclass whose metadata hold a set is traced again in most processes",
+    since="2.12",
+    role="speed",
+)
+HOOKS = (_SUBCLASS,)
 
 
 def install_hooks() -> None:
@@ -33,11 +44,18 @@ def install_hooks() -> None:
     in_place.watch()
     birth.watch()
     complete(AUTOGRAD_KEY, of_graph)
+    _SUBCLASS.install(_hash_subclass)
+
+
+def _hash_subclass(call: imports.Call) -> Any:
+    from . import set_order  # here and below: `attach` loads nothing that a compile alone needs
+
+    return set_order.hash_subclass(call)
 
 
 def of_torch(_: Any, __: Any) -> dict[str, Any]:
     """Return the part of a key for what a program changed in torch; nothing for torch as released."""
-    from . import released  # here and below: `attach` loads nothing that a compile alone needs
+    from . import released
 
     changes = released.changes()
     parts: dict[str, Any] = {REPLACED: changes.texts} if changes.described else {}

@@ -72,7 +72,7 @@ COMPILERS = (
 )
 """Names of the programs that are compilers, without their versions."""
 
-_LONGEST_REASON, _MOST_REASONS = 200, 8
+_LONGEST_REASON, _MOST_REASONS = 300, 8
 """Characters of one entry of `bypassed`, and entries of it, at most."""
 
 counts: Counter[str] = Counter()
@@ -231,7 +231,7 @@ def start(audit: bool = False) -> Observer:
         _WORKER_JOBS.install(_submit, on_missing=_note_missing)
         _TRITON_KERNELS.chain(_compiled_by_triton, on_missing=_note_missing)
         for hook, body in _BYPASSING:
-            hook.install(body, on_missing=_note_missing)
+            hook.install(body, on_missing=None if hook.since else _note_missing)
     if audit:
         child_processes.listen()
     return Observer()
@@ -302,6 +302,25 @@ def _autograd_key(call: imports.Call) -> Any:
         raise
 
 
+def _dumps(call: imports.Call) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        from . import unpicklable  # here and below: `attach` loads nothing that a failure alone needs
+
+        unpicklable.note(call, error)
+        raise
+
+
+def _pickle_entry(call: imports.Call) -> Any:
+    content = call()
+    if content is None:
+        from . import unpicklable
+
+        _note_bypass(unpicklable.not_saved(call.args[0]))
+    return content
+
+
 _UNCACHED = "why PyTorch caches a graph nowhere"
 _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
     (
@@ -324,6 +343,27 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
         ),
         _autograd_key,
     ),
+    (
+        Hook(
+            "torch._inductor.codecache",
+            "FxGraphCachePickler.dumps",
+            "notes what a key could not be made of",
+            "a report does not say which object keeps a graph out of the caches",
+            role="explain",
+        ),
+        _dumps,
+    ),
+    (
+        Hook(
+            "torch._functorch._aot_autograd.autograd_cache",
+            "AOTAutogradCache._pickle_entry",
+            "notes what PyTorch cannot save of a trace",
+            "a report does not say which object keeps a trace out of the caches",
+            since="2.11",
+            role="explain",
+        ),
+        _pickle_entry,
+    ),
 )
 """Functions that make keys, and the hook that notes why one makes none."""
 HOOKS = (
@@ -335,7 +375,9 @@ HOOKS = (
 
 
 def _note_bypass(reason: object) -> None:
-    text = " ".join(str(reason).split())[:_LONGEST_REASON]
+    from . import unpicklable
+
+    text = unpicklable.with_cause(" ".join(str(reason).split()))[:_LONGEST_REASON]
     if text not in bypassed and len(bypassed) < _MOST_REASONS:
         bypassed.append(text)
 

@@ -22,6 +22,18 @@ DIFFERENCES = 12
 """Differences of keys that one report lists, at most."""
 OTHER_KEYS = "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
 """Reason of a start that compiled beside installed files, where nothing else is known."""
+SAME_KEYS = (
+    "PyTorch looked for an installed key and took no file of it: their guards do not hold here, or they are "
+    "damaged"
+)
+"""Reason of a start that compiled for a key that is installed, where nothing else is known."""
+ONLY_KERNELS = (
+    "the graphs were restored, and their C++ kernels were built here: no installed kernel is for the "
+    "compiler's settings of this process (ATEN_CPU_CAPABILITY, torch._inductor.config.cpp)"
+)
+"""Reason of a start that built kernels for restored graphs, where nothing else is known."""
+TRACED_AGAIN = "the machine code was restored, and no trace under PyTorch's key for it"
+"""What it means that a hit traced graphs."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 """An outcome, see `Report`."""
 

@@ -9,8 +9,12 @@ from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.factors import Facts
+from ..wire.text import count_text
 from .judge import (
+    ONLY_KERNELS,
     OTHER_KEYS,
+    SAME_KEYS,
+    TRACED_AGAIN,
     KeyDifference,
     Report,
     RevisionUse,
@@ -67,8 +71,8 @@ class ReportedProcess(Protocol):
     def elsewhere(self) -> str:
         """Return in words in which folders of the program's something was compiled; empty if in none."""
 
-    def vanished(self, installed: Sequence[InstalledRevision]) -> str:
-        """Return in words which files of installed revisions are gone; empty if none."""
+    def lost(self, installed: Sequence[InstalledRevision]) -> Iterable[str]:
+        """Return in words which files of installed revisions are gone or damaged."""
 
     def used_paths(self) -> set[str]:
         """Return the paths of used files that no key of a compiler names."""
@@ -116,18 +120,20 @@ def make_report(
             seconds[step] = seconds.get(step, 0.0) + spent
     saved = _saved(installed, used, seconds)
     compiled = state in ("inert", "partial")
-    in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
+    again = retraced if state == "hit" else 0
+    in_keys = key_differences(dict(process.components.missed), installed) if compiled or again else ()
     distrusted = [entry for result in results for entry in result.distrusted]
     unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
     before = process.compiled_before
-    early = f"{before} graphs were compiled before attach: attach earlier" if before else ""
+    early = f"{count_text(before, 'graph')} compiled before attach: attach earlier" if before else ""
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
-    aside = _aside(process, installed) if compiled else ()
+    aside = _aside(process, installed) if compiled or again else ()
     # A registry withholds what several hosts found inert: nothing is known of files that were not looked at.
     of_revisions: State = "unused" if aside and state == "inert" else state
-    reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds)
+    same = any(key in entry.keys for entry in installed for key in process.components.missed)
+    reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds, again, same)
     return Report(
         state=state if not distrusted else "inert",
         reasons=with_reason(state, filter(None, (unattached or early, *reasons))),
@@ -155,12 +161,15 @@ def _reasons(
     in_keys: Sequence[KeyDifference],
     own: int,
     of_kinds: Sequence[str],
+    again: int,
+    same: bool,
 ) -> Iterable[str]:
-    """Yield why the outcome is no hit, the most important reason first.
+    """Yield why the outcome is no hit, or a slow one, the most important reason first.
 
     ``own``: how many files of the node's own results were installed. ``of_kinds``: the reasons that kinds
     have. ``aside``: what kept PyTorch from the installed files, whatever their keys are; then no difference
-    of keys is a reason.
+    of keys is a reason. ``again``: graphs that a hit traced although their code was restored. ``same``:
+    whether PyTorch compiled for a key that is installed.
     """
     yield from canary
     yield from ends
@@ -180,9 +189,12 @@ def _reasons(
     if missed:
         yield from bypasses
     yield from of_kinds
+    if again:
+        yield f"{count_text(again, 'graph')} traced again in this start: {TRACED_AGAIN}"
     known = aside or differing or in_keys or observed.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
-        yield OTHER_KEYS
+        only_kernels = observed.cpp_builds and not observed.graphs_compiled
+        yield ONLY_KERNELS if only_kernels else SAME_KEYS if same else OTHER_KEYS
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
@@ -191,7 +203,7 @@ def _aside(process: ReportedProcess, installed: Sequence[InstalledRevision]) -> 
     """Return what kept PyTorch from the installed files, whatever their keys are, the first cause first."""
     off = process.switched_off()
     off = off and f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
-    return tuple(filter(None, (off, process.elsewhere(), process.vanished(installed))))
+    return tuple(filter(None, (off, process.elsewhere(), *process.lost(installed))))
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:

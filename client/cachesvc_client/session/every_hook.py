@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..environment.support import Support, decide
-from ..graphs import backend_names, key_components, keys, operators
+from ..graphs import backend_names, door, key_components, keys, operators
 from ..hooks import counters
 from ..hooks.table import Hook
 from ..kinds import KINDS, own_place
@@ -26,6 +26,7 @@ def every_hook() -> Iterator[Hook]:
     yield from gc_pause.HOOKS
     yield from key_components.HOOKS
     yield from backend_names.HOOKS
+    yield from door.HOOKS
     yield from counters.HOOKS
 
 

@@ -69,7 +69,7 @@ class Process(ProcessOutput):
         self.observer = counters.start()
         key_components.install_hooks(self.components)
         operators.install_hooks(self.registered_functions)
-        ambient.install_hooks()
+        ambient.install_hooks(self.other_isa)
         door.install_hooks()
         backend_names.install_hooks()
         self.collector.install_hooks()
@@ -147,6 +147,7 @@ class Process(ProcessOutput):
                 self._compiling -= 1
             self.seconds["compile"] += time.perf_counter() - begin
             graph.compiled = counters.counts["graphs_compiled"] > compiled_before
+            self.off = self.off or self._off_now()
             if left := self.folders.left_first():
                 self.compiled_in[left] += 1
             after()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -50,6 +49,8 @@ class ProcessOutput(ProcessFolders):
         """How many graphs were compiled before this object was made, unseen by the hooks."""
         self.seconds = {"wait": 0.0, "compile": 0.0}
         """Seconds that compiles waited for restores, and seconds inside Inductor."""
+        self.off = ""
+        """The setting that kept a compiler from its own cache at the first compile where one did."""
         self.compiled_in: Counter[str] = Counter()
         """How many graphs were compiled in folders that the program had chosen since attach, by
         `Folders.left`."""
@@ -198,32 +199,11 @@ class ProcessOutput(ProcessFolders):
             "restored lies there, and nothing that is compiled there is published; name it before attach"
         )
 
-    def vanished(self, installed: Sequence[InstalledRevision]) -> str:
-        """Return in words how many files of revisions that were installed here are gone; empty if none."""
-        from ..wire.text import count_text
+    def lost(self, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
+        """Return in words which files of revisions that were installed here are gone or damaged."""
+        from .lost_files import lost_files
 
-        every_roots = self.folders.every_roots()
-        wanted = {
-            (record.kind, record.path)
-            for entry in installed
-            for record in entry.manifest.files
-            if not record.ranks and every_roots and record.kind in every_roots[0]
-        }
-        gone = sorted(
-            place
-            for place in wanted
-            if not any(
-                os.path.exists(roots[place[0]] / place[1]) for roots in every_roots if place[0] in roots
-            )
-        )
-        if not gone:
-            return ""
-        kind, path = gone[0]
-        return (
-            f"{len(gone)} of {count_text(len(wanted), 'restored file')} vanished after the install, such as "
-            f"{every_roots[0][kind] / path}: something removes files there, and the next start restores them "
-            "again; set CACHESVC_STORE to a folder that nothing cleans"
-        )
+        return tuple(lost_files(installed, self.folders.every_roots()))
 
     def used_paths(self) -> set[str]:
         """Return the paths of files that this process used and that no key of a compiler names."""
@@ -241,8 +221,20 @@ class ProcessOutput(ProcessFolders):
         """Return the seconds that cachesvc's own hooks took."""
         return self.asked.seconds + sum(state.seconds() for state in self.kinds.values())
 
+    def other_isa(self) -> str | None:
+        """Return the CPU's instruction set that Inductor picks now, if this process restores for another."""
+        from ..environment.cpu import isa_now
+
+        fact = (self.fingerprint or {}).get("cpu_isa")
+        now = fact and isa_now()
+        return None if now == fact else str(now)
+
     def switched_off(self) -> str:
-        """Return the setting that keeps a compiler from its own cache in this process, or an empty text."""
+        """Return the setting that keeps a compiler from its own cache in this process, or kept it at a
+        compile, whose thread may have other settings; else an empty text."""
+        return self.off or self._off_now()
+
+    def _off_now(self) -> str:
         return next(filter(None, (state.switched_off() for state in self.kinds.values())), "")
 
     def work_by_kind(self, observed: counters.Observation) -> dict[str, KindWork]:

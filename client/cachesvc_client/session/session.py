@@ -288,13 +288,15 @@ class Session:
 
     def explain_end(self) -> Iterable[str]:
         """Yield the lines of a report that say how the restore ended."""
-        if self.error is not None:
-            yield f"{self.label}: not restored: {self.error}"
+        end = "" if self.error is None else f"{self.label}: not restored: {self.error}"
+        if end:
+            yield end
         elif not self._attempt.over:
             yield f"{self.label}: still {self.status}"
         elif self.status == "stored":
             yield f"{self.label}: came after the deadline, stored on this node for the next start"
-        yield from () if self.result is None else self.result.problems
+        problems = () if self.result is None else self.result.problems
+        yield from (one for one in problems if one.removeprefix(f"{self.label}: ") not in end)
 
     def send_report(self, report: Report, moment: Moment, deadline: float) -> None:
         """Send ``report`` to the registry, if that is allowed, and the registry's revisions were installed or

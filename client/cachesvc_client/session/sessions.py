@@ -161,7 +161,9 @@ class Sessions:
     def _follow_process(self) -> None:
         self._follows_process = True
         self.canary.draw()
-        os.register_at_fork(after_in_child=self._after_fork)
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=_open_gate, after_in_child=self._after_fork
+        )
         atexit.register(self._begin_exit)  # runs after the functions that are registered later
         self.watch.at_exit()
         if os.environ.get("CACHESVC_LOG"):
@@ -197,8 +199,14 @@ class Sessions:
                 names.update(session.options.over(config).names)
         require_bound_keys(config.trusted_keys, (name.namespace for name in names))
 
+    def _before_fork(self) -> None:
+        from . import fork_gate  # `attach` loads nothing that a fork alone needs
+
+        fork_gate.close()
+
     def _after_fork(self) -> None:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
+        _open_gate()
         self.process.begin_again()
         self.watch.begin_again()
         self._outcome = self._publisher = self._missed_keys = None
@@ -356,6 +364,12 @@ def open_local(config: Config) -> Session:
     with state.process.lock:
         state.sessions.append(session)
     return session
+
+
+def _open_gate() -> None:
+    from . import fork_gate
+
+    fork_gate.open_again()
 
 
 def _why_not_attached() -> str:

@@ -1,0 +1,33 @@
+"""Open a session without a registry, and pack what it compiled into a signed bundle."""
+
+from pathlib import Path
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.config import Config
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.session.process import process
+from cachesvc_client.session.sessions import open_local
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Workload
+
+config = Config.read()
+
+
+def open_session():
+    return open_local(config)
+
+
+def seal(session, out: str, key: str, name: str) -> None:
+    _, fingerprint = process().prepare(config, session.result)
+    draft = Draft(
+        name=Name.parse(name),
+        target=Target("small/float32/default"),
+        fingerprint=fingerprint,
+        workload=Workload(script=Digest.of(b"small"), dtype="float32"),
+        scopes=process().scopes(),
+        measured={"first_call": 10.0},
+        keys=process().key_facts(),
+        asked=process().asked.facts(),
+    )
+    build_bundle(session.capture(), draft, SigningKey.load(Path(key)), Path(out))

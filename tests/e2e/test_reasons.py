@@ -1,0 +1,48 @@
+"""Test that the first reason of a start is its cause, for causes that are no difference of the model's, and
+that the numbers are right meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.outcome.judge import OTHER_KEYS, SAME_KEYS
+
+from .conftest import Built
+from .harness import QUICK, run
+
+pytestmark = pytest.mark.compiles
+DAMAGED = "1 of 3 restored files changed after the install and are damaged, such as "
+OFF = "PyTorch's caches are switched off in this process (fx_graph_cache=False): "
+CASES = [
+    ("other threads", "partial", "threads: here 1, entry 2: "),
+    ("capability default", "inert", "cpu_isa: here INVALID_VEC_ISA, entry "),
+    ("capability avx2", "", "cpu_isa: here avx2, entry "),
+    ("cut kernel", "partial", DAMAGED),
+    ("cut graph", "partial", DAMAGED),
+    ("overwritten graph", "partial", SAME_KEYS),
+    ("cut trace", "hit", DAMAGED),
+    ("switched off", "partial", OFF),
+]
+
+
+@pytest.mark.parametrize(("how", "state", "reason"), CASES, ids=[case[0] for case in CASES])
+def test_the_first_reason_is_the_cause(
+    tmp_path: Path, small: Built, how: str, state: str, reason: str
+) -> None:
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "TMPDIR": small.headers}
+    result = run("reasons.py", how, str(small.bundle), place=tmp_path, prepared=True, **variables)
+    answer = result.answer
+    assert answer["difference"] < 1e-5, answer
+    if how == "capability avx2" and answer["state"] == "hit":
+        pytest.skip("this CPU has nothing above AVX2")
+    assert answer["state"] == (state or "inert"), answer
+    reasons = answer["reasons"]
+    assert reasons[0].startswith(reason), reasons
+    assert len(set(reasons)) == len(reasons) and OTHER_KEYS not in reasons
+    if answer["differences"]:
+        assert reasons[0].partition(":")[0] == answer["differences"][0], "as `explain` names it"
+    warned = [line for line in result.err.splitlines() if "compiled here after a restore" in line]
+    assert len(warned) == (answer["state"] != "hit"), result.err
+    assert all(line.endswith(f": {reasons[0]}") for line in warned), "the log says the same"
