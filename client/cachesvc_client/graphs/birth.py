@@ -29,6 +29,7 @@ _FINDERS = (
     ("_distutils_hack", "DistutilsMetaFinder"),
     ("_virtualenv", "_Finder"),
     ("six", "_SixMetaPathImporter"),
+    ("_numba_cuda_redirector", "NumbaCudaFinder"),
 )
 """Finders that leave torch's modules to Python's own: modules and names of their classes."""
 _EDITABLE = "__editable__"
@@ -38,6 +39,8 @@ _PATH_HOOKS = frozenset(("zipimport", "_frozen_importlib_external"))
 _LOADERS = (BuiltinImporter, FrozenImporter, SourceFileLoader, ExtensionFileLoader)
 _MADE_OTHERWISE = ("torch._C.", "torch._VF", "torch.ops", "torch.classes", "torch.backends", "_openssl")
 """Beginnings of the names of modules that no loader made, but a library in C or torch's own code."""
+_PARTS_OF_MODULES = frozenset(("typing.io", "typing.re"))
+"""Classes that Python 3.10 to 3.12 keeps among the modules."""
 _OURS = (__package__.partition(".")[0], "cryptography", "zstandard", "_cffi_backend")
 """This package, and the packages that it loads."""
 _OUR_THREADS = "cachesvc-"
@@ -111,6 +114,7 @@ def _is_plain(name: str, module: Any, folders: tuple[str, ...]) -> bool:
     spec, file = names.get("__spec__"), names.get("__file__")
     loader = getattr(spec, "loader", None)
     if loader is None:
-        return name.startswith(_MADE_OTHERWISE) and (file is None or file.startswith(folders))
+        is_made = name in _PARTS_OF_MODULES or name.startswith(_MADE_OTHERWISE)
+        return is_made and (file is None or file.startswith(folders))
     is_plain = loader in _LOADERS or type(loader) in _LOADERS
     return is_plain and (file is None or file.startswith(folders))
