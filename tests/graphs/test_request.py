@@ -11,9 +11,11 @@ from torch import nn
 
 from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
+from cachesvc_client.kinds.frames.graph_facts import uncached_graphs
 from cachesvc_client.wire.compare import differences
 from cachesvc_client.wire.factors import BY_NAME
 from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT
+from tests.releases import TORCH
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "asked-1.json"
 
@@ -91,6 +93,14 @@ def test_changes_that_change_no_key_change_no_fact(plain):
 def test_the_cause_comes_first(plain, call, first):
     with torch.no_grad():
         assert differing(plain, call())[0] == first
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+def test_what_cachesvc_sets_for_a_recording_is_no_fact(plain):
+    """A service is told to set what differs from the entry, and can set none of that."""
+    with torch.no_grad(), uncached_graphs():
+        assert torch._inductor.config.unsafe_marked_cacheable_functions
+        assert requested_facts(Small(), torch.ones(4, 8)) == plain
 
 
 def test_grad_mode_and_autocast_are_facts(plain):

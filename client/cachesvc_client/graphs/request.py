@@ -8,6 +8,7 @@ millisecond for a hundred nodes, and never raises.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -187,6 +188,26 @@ def _text(value: Any) -> str:
     return str(value)[:120] if " at 0x" not in str(value) else type(value).__qualname__
 
 
+_of_program: dict[str, Any] = {}
+"""Name of a setting that cachesvc itself has changed -> the value that the program has."""
+
+
+def keep_of_program(name: str, value: Any) -> None:
+    """Have the facts of graphs hold the program's value of a setting that cachesvc changes for good."""
+    _of_program.setdefault(name, value)
+
+
+@contextlib.contextmanager
+def changed_by_cachesvc(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Have the facts of graphs hold the program's values of some settings, while cachesvc changes these."""
+    _of_program.update(settings)
+    try:
+        yield
+    finally:
+        for name in settings:
+            _of_program.pop(name, None)
+
+
 def _set_in_code(name: str) -> list[str]:
     """Return the settings of a module of PyTorch's (``torch.utils._config_module``) that the code has set, as
     ``name=value``.
@@ -201,7 +222,7 @@ def _set_in_code(name: str) -> list[str]:
     for key, entry in getattr(module, "_config", {}).items():
         if module._is_default(key) or key.startswith(ignored) or entry.alias is not None:
             continue
-        value = getattr(module, key)
+        value = _of_program[key] if key in _of_program else getattr(module, key)
         base = entry.default if type(entry.env_value_default) is object else entry.env_value_default
         if type(value) is not type(base) or value != base:  # else the code set it and set it back
             settings.append(f"{key}={_text(value)}")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...graphs import operators, targets, user_kernels
+from ...graphs import operators, request, targets, user_kernels
 from ...graphs.keys import CORE, graph_nodes
 from .gpu_libraries import library_calls
 from .stored import RecordedFrame
@@ -38,7 +38,10 @@ def uncached_graphs() -> Iterator[None]:
     from torch._inductor import config
 
     autograd_functions = "autograd_cache_allow_custom_autograd_functions"
+    changed = ((config, _CACHEABLE), (functorch_config, autograd_functions))
+    own = {name: getattr(module, name) for module, name in changed if hasattr(module, name)}
     with contextlib.ExitStack() as stack:
+        stack.enter_context(request.changed_by_cachesvc(own))
         if hasattr(config, _CACHEABLE):
             marks = {**getattr(config, _CACHEABLE), **dict.fromkeys(_UNCACHED, _RECORDED)}
             stack.enter_context(config.patch({_CACHEABLE: marks}))

@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ...graphs import released
+from ...graphs import released, request
 from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
 from . import ambient, eager, guard_pickles, stored
@@ -116,6 +116,7 @@ class Recorder:
         compiled when it is first called."""
         from torch._functorch import config
 
+        request.keep_of_program("bundled_autograd_cache", config.bundled_autograd_cache)
         config.bundled_autograd_cache = True
 
     def _count_globals(self) -> None:
