@@ -158,6 +158,7 @@ ANSWERS: dict[str, Any] = {
     "admin trust rotate-online": _TRUST_PLAN,
     "admin trust delegate": _TRUST_PLAN,
     "admin trust revoke": _TRUST_PLAN,
+    "admin trust max-age": _TRUST_PLAN,
     "admin trust renew": _TRUST_PLAN,
     "admin trust sign": _TRUST_PLAN,
     "admin trust put": _TRUST_PLAN,

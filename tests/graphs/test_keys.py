@@ -418,7 +418,7 @@ def test_arguments_may_be_passed_by_name_and_pytorchs_values_are_kept() -> None:
 
 
 def test_a_hook_that_is_not_in_place_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    ambient.install_hooks()
+    ambient.install_hooks(lambda: None)
     for name in (CODECACHE, AUTOGRAD):
         importlib.import_module(name)
     assert keys.missing_here() is None
