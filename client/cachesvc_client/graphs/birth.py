@@ -1,4 +1,4 @@
-"""Knows a torch that nobody but its own files has touched: at the end of its import, if nothing else ran.
+"""Takes torch for torch as released where nothing but torch's own code ran until its import ended.
 
 To judge what stands in torch takes a fifth of a second. It need not be judged where no other code had a
 chance to change it: cachesvc was attached before torch was imported, Python's own finders and loaders
@@ -10,11 +10,9 @@ is replaced later is judged. Wherever one of these does not hold, all is judged 
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 import threading
 import types
-from collections.abc import Iterator
 from importlib.machinery import BuiltinImporter, ExtensionFileLoader, FrozenImporter, SourceFileLoader
 from typing import Any
 
@@ -42,7 +40,7 @@ _MADE_OTHERWISE = ("torch._C.", "torch._VF", "torch.ops", "torch.classes", "torc
 _PARTS_OF_MODULES = frozenset(("typing.io", "typing.re"))
 """Classes that Python 3.10 to 3.12 keeps among the modules."""
 _OURS = (__package__.partition(".")[0], "cryptography", "zstandard", "_cffi_backend")
-"""This package, and the packages that it loads."""
+"""This package, and the packages that it loads: its threads import them meanwhile."""
 _OUR_THREADS = "cachesvc-"
 
 _before: frozenset[str] | None = None
@@ -73,7 +71,7 @@ def _end(_: types.ModuleType) -> None:
 
     loaded = list(sys.modules.items())
     known = {id(one) for name, one in loaded if name in before}
-    folders = (*stock.known_folders(), *_own_folders())
+    folders = (*stock.known_folders(), *stock.folders_of(_OURS))
     if all(id(one) in known or _is_plain(name, one, folders) for name, one in loaded):
         released.take()
 
@@ -99,22 +97,14 @@ def _is_known_hook(module: str) -> bool:
     return module in _PATH_HOOKS or module.startswith(_EDITABLE)
 
 
-def _own_folders() -> Iterator[str]:
-    """Yield the folders of this client and of what it loads, which its threads import meanwhile."""
-    for name in _OURS:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file:
-            yield os.path.dirname(file) + os.sep if file.endswith("__init__.py") else file
-
-
 def _is_plain(name: str, module: Any, folders: tuple[str, ...]) -> bool:
     """Return whether Python itself loaded a module, from one of these folders or from nothing but its
     interpreter, or torch made it by itself."""
     names = getattr(module, "__dict__", {})
     spec, file = names.get("__spec__"), names.get("__file__")
     loader = getattr(spec, "loader", None)
+    if file is not None and not file.startswith(folders):
+        return False
     if loader is None:
-        is_made = name in _PARTS_OF_MODULES or name.startswith(_MADE_OTHERWISE)
-        return is_made and (file is None or file.startswith(folders))
-    is_plain = loader in _LOADERS or type(loader) in _LOADERS
-    return is_plain and (file is None or file.startswith(folders))
+        return name in _PARTS_OF_MODULES or name.startswith(_MADE_OTHERWISE)
+    return loader in _LOADERS or type(loader) in _LOADERS

@@ -18,7 +18,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _LIBRARIES = (
@@ -86,12 +86,15 @@ def torch_folder() -> str:
 
 def known_folders() -> tuple[str, ...]:
     """Return the folders whose code is of torch, of the standard library or of what torch is built on."""
-    found = [torch_folder(), *_standard()]
-    for name in _LIBRARIES:
+    return (torch_folder(), *_standard(), *folders_of(_LIBRARIES))
+
+
+def folders_of(modules: Iterable[str]) -> Iterator[str]:
+    """Yield the folder of each package that is loaded, and the file of each loaded module of one file."""
+    for name in modules:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
-            found.append(os.path.dirname(file) + os.sep if file.endswith("__init__.py") else file)
-    return tuple(found)
+            yield os.path.dirname(file) + os.sep if file.endswith("__init__.py") else file
 
 
 @functools.cache
