@@ -251,6 +251,18 @@ def decomposed():
     return entry(decomposition.decompositions, aten.silu.default, function)
 
 
+@contextlib.contextmanager
+def taken_out():
+    """Take an entry out of a table, a different one in each version but the first."""
+    from torch._inductor.decomposition import decompositions
+
+    operator = [None, aten.hardswish.default, aten.hardsigmoid.default][VERSION]
+    value = decompositions.pop(operator, None)
+    yield
+    if value is not None:
+        decompositions[operator] = value
+
+
 def other_lowering():
     """Return a context in which another operator's lowering stands for one of torch's."""
     from torch._inductor.lowering import lowerings
@@ -336,6 +348,7 @@ SITUATIONS = {
     ),
     # Inductor's tables
     "decomposition": (decomposed, lambda x: functional.silu(x) + 2),
+    "a decomposition taken out": (taken_out, lambda x: x + 14),
     "lowering": (lowering, lambda x: x.relu() + 3),
     "another operator's lowering": (other_lowering, lambda x: x.erf() + 3),
     "select_decomp_table": (decompositions_chosen, lambda x: functional.elu(x) + 3),

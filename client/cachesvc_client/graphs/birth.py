@@ -49,13 +49,23 @@ reason not to trust it."""
 
 
 def watch() -> None:
-    """Wait for the import of torch; do nothing if it has begun. Safe to call again."""
+    """Wait for the import of torch. If it has begun, only note what stands in its tables. Safe to call
+    again."""
     imports.around_body(_TORCH, _begin, _end)
+    if _TORCH in sys.modules:
+        _watch_tables()
+
+
+def _watch_tables() -> None:
+    from . import presence  # `attach` loads nothing that torch alone needs
+
+    presence.watch()
 
 
 def _begin() -> None:
     global _before
     _before = None
+    _watch_tables()
     loaded = frozenset(sys.modules)
     # A part of torch that is there already is left from an import that failed, or was put there.
     if not any(name.startswith(f"{_TORCH}.") for name in loaded) and _is_alone():

@@ -143,7 +143,8 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
     tags = sorted(map(str, target.tags))
     if followed.unknown:
         raise LookupError(f"operator {name} reads what has no description: {followed.unknown}")
-    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest_without(qualified)}"
+    more = [*_casts(definition), *_native(target)]
+    return f"{target._schema} {tags} {more} code {followed.digest_without(qualified)}"
 
 
 def _casts(definition: Any) -> list[str]:
@@ -201,14 +202,16 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         functions, unknown = _functions(name, target, registered)
         if unknown:
             return f"{name} code {unknown}"
-        casts = " ".join(_casts(_definition(name)))
+        more = " ".join([*_casts(_definition(name)), *_native(target)])
         followed = FollowedCode(functions, _by_short_name(registered))
         if followed.unknown:
             return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        if not (followed.anything or casts):
+        if not (followed.anything or more):
             return ""
-        return ", ".join([f"{name} code {followed.digest_without(name)}{casts and f' {casts}'}", *kernels])
+        return ", ".join([f"{name} code {followed.digest_without(name)}{more and f' {more}'}", *kernels])
+    except LookupError as error:
+        return f"{name} code {nonce(str(error))}"
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("%s: its code is not known", name, exc_info=True)
         return f"{name} code {nonce('not known')}"
@@ -234,6 +237,19 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     from .tables import functions_of_entry
 
     return functions + functions_of_entry(entry), ""
+
+
+def _native(target: Any) -> list[str]:
+    """Return what stands for the C++ code of an operator's overloads that is traced. Raises ``LookupError``
+    for code that is in no library."""
+    import torch
+
+    from . import native  # `attach` loads nothing that a compile alone needs
+
+    overloads = getattr(target, "overloads", None)
+    names = [getattr(target, name)._name for name in overloads()] if overloads else [target._name]
+    texts = [native.code_of(name, torch._C._dispatch_dump(name)) for name in names]
+    return [f"C++ {text}" for text in texts if text]
 
 
 def _definition(name: str) -> Any:

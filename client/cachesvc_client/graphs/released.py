@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import in_place, signatures, stock, tables
+from . import in_place, native, presence, signatures, stock, tables
 from .code_digest import FollowedCode
 
 _MEMBERS = 64
@@ -286,9 +286,13 @@ def take() -> None:
 def changes() -> Changes:
     """Return how torch, as it is loaded now, differs from its release."""
     found = {**_released.changed(), **dict(tables.changed())}
-    reason = tables.unknown() or in_place.changed()
-    described: dict[str, str] = {}
+    in_cpp, unknown_cpp = native.over_torchs_own()
+    reason = tables.unknown() or in_place.changed() or unknown_cpp
+    described = dict(in_cpp)
     for place, value in sorted(found.items()):
+        if value is presence.REMOVED:
+            described[place] = "nothing"
+            continue
         followed = FollowedCode([value])
         described[place] = f"{_in_words(value)} code {followed.digest}"
         # A pass that says what it is by a `uuid` is known to PyTorch, whatever else its class reads.

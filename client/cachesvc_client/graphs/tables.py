@@ -1,8 +1,7 @@
 """Finds what a program put into the tables of AOTAutograd, of Inductor and of the dispatcher.
 
 The tables say what an operator of PyTorch's is traced into and compiled to: decompositions, lowerings,
-patterns,
-passes, code generators of a device, and Python functions that a program registered for operators of
+patterns, passes, code generators of a device, and Python functions that a program registered for operators of
 PyTorch's.
 """
 
@@ -17,32 +16,11 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import in_place, stock
+from . import in_place, presence, stock
 from .code_digest import is_library
 from .keys import CORE
 from .signatures import are_known
 
-_DECOMPOSITIONS = (
-    ("torch._decomp", "decomposition_table"),
-    ("torch._decomp", "pre_autograd_decomposition_table"),
-    ("torch._decomp", "meta_table"),
-    ("torch._inductor.decomposition", "decompositions"),
-    ("torch._inductor.decomposition", "extra_random_decomps"),
-)
-"""Tables from an operator to the function that it is traced into."""
-_LOWERINGS = ("torch._inductor.lowering", "lowerings")
-"""The table from an operator to the function that writes its code."""
-_OTHERS = (
-    ("torch._inductor.lowering", "user_lowerings"),
-    ("torch._inductor.lowering", "_maybe_layout_constraints"),
-    ("torch._inductor.lowering", "layout_constraints"),
-    ("torch._inductor.codegen.common", "device_codegens"),
-    ("torch._inductor.codegen.common", "device_op_overrides_dict"),
-    ("torch._inductor.codegen.common", "custom_backend_passes"),
-    ("torch._inductor.codegen.common", "custom_backend_codegen_configs"),
-    ("torch._inductor.choices", "_REGISTERED"),
-)
-"""Other tables, from an operator or a device to functions and classes."""
 _SETTINGS = ("torch._inductor.config", "torch._functorch.config")
 """Modules of settings, of which some are functions."""
 _FOR_ANY = frozenset(("_special_op_to_decompose_cia",))
@@ -103,11 +81,9 @@ def _foreign_file(registration: str) -> str:
 def changed() -> Iterator[tuple[str, Any]]:
     """Yield place and value for each entry of a table that is not torch's own."""
     _clean.clear()
-    for module, name in _DECOMPOSITIONS:
-        yield from _entries(f"{module}.{name}", _table(module, name), _is_own_decomposition)
-    yield from _entries(".".join(_LOWERINGS), _table(*_LOWERINGS), _is_own_lowering)
-    for module, name in _OTHERS:
-        yield from _entries(f"{module}.{name}", _table(module, name), _is_own)
+    for tables, is_own in _TABLES:
+        for place, table in _named(tables):
+            yield from _entries(place, table, is_own)
     for module in _SETTINGS:
         yield from _functions_in_settings(module)
     yield from _patterns()
@@ -119,9 +95,11 @@ def changed() -> Iterator[tuple[str, Any]]:
     _clean.clear()
 
 
-def _table(module: str, name: str) -> Mapping[Any, Any]:
-    value = getattr(sys.modules.get(module), name, None)
-    return value if isinstance(value, dict) else {}
+def _named(tables: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    for module, names in tables.items():
+        for name in names:
+            value = getattr(sys.modules.get(module), name, None)
+            yield f"{module}.{name}", value if isinstance(value, dict) else {}
 
 
 _judged: dict[str, tuple[list[Any], list[Any], list[tuple[str, Any]]]] = {}
@@ -146,6 +124,9 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
         if not (are_known({name: value}) or is_own(key, value)):
             found.append((name, value))
     in_place.keep(new)
+    others = {name for name, _ in found}
+    found += [(f"{place}[{key}]", presence.REMOVED) for key in presence.missing(place, table)]
+    presence.note(place, (key for key in keys if f"{place}[{key}]" not in others))
     _judged[place] = (keys, values, found)
     return found
 
@@ -235,6 +216,13 @@ def _has_word(file: str, name: str) -> bool:
 def _decorators(function: types.FunctionType) -> str:
     """Return the lines of a module between the definition before a function and the function."""
     return stock.source(function.__code__.co_filename).decorators.get(function.__code__.co_name, "")
+
+
+_TABLES = (
+    (presence.DECOMPOSITIONS, _is_own_decomposition),
+    (presence.LOWERINGS, _is_own_lowering),
+    (presence.OTHERS, _is_own),
+)
 
 
 def _functions_in_settings(module: str) -> Iterator[tuple[str, Any]]:
@@ -392,12 +380,12 @@ def own_entries() -> Iterator[dict[str, Any]]:
 def take() -> None:
     """Take what stands in the tables now for torch's own: none but torch's own code put it there."""
     core.noted.clear()
-    for module, name in (*_DECOMPOSITIONS, _LOWERINGS, *_OTHERS):
-        table = _table(module, name)
-        keys, values = list(table), list(table.values())
-        if stock.are_files_known(values):
-            _judged[f"{module}.{name}"] = (keys, values, [])
-            in_place.keep(values)
+    for tables, _ in _TABLES:
+        for place, table in _named(tables):
+            keys, values = list(table), list(table.values())
+            if stock.are_files_known(values):
+                _judged[place] = (keys, values, [])
+                in_place.keep(values)
     kernels = _operators.functions(sys.modules["torch"].ops)
     if stock.are_files_known(kernels):
         _own_kernels.update((id(value), value) for value in kernels)
@@ -409,6 +397,7 @@ def forget() -> None:
     _operators = _Operators()
     for kept in (_judged, _own_patterns, _own_kernels, core.noted, core.functions):
         kept.clear()
+    presence.forget()
 
 
 def unknown() -> str:

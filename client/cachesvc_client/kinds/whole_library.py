@@ -5,12 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-_HEADER = struct.Struct("<4sB27xQ14xHH6x")
-"""Magic number and class; where the program headers begin, the size of each, and how many there are."""
-_SEGMENT = struct.Struct("<I4xQ16xQ")
-"""Type; where the content begins in the file, and how long it is there."""
-_LOADED = 1
-_64_BITS = 2
+from ..graphs.shared_library import LOADED, segments
 
 
 def is_whole(path: Path) -> bool:
@@ -21,13 +16,7 @@ def is_whole(path: Path) -> bool:
     """
     try:
         with open(path, "rb") as file:
-            magic, bits, begin, size, number = _HEADER.unpack(file.read(_HEADER.size))
-            if magic != b"\x7fELF" or bits != _64_BITS or size < _SEGMENT.size:
-                return False
-            file.seek(begin)
-            headers = file.read(size * number)
-            segments = [_SEGMENT.unpack_from(headers, size * each) for each in range(number)]
-            end = max((offset + length for kind, offset, length in segments if kind == _LOADED), default=0)
-            return 0 < end <= file.seek(0, 2)
-    except (OSError, struct.error):
+            ends = [part.offset + part.size for part in segments(file) if part.kind == LOADED]
+            return 0 < max(ends, default=0) <= file.seek(0, 2)
+    except (OSError, ValueError, struct.error):
         return False
