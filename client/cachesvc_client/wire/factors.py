@@ -257,8 +257,8 @@ FACTORS: tuple[Factor, ...] = (
     ),
     _workload_factor(
         "python_operators",
-        "the code of operators, in Python or C++, that a compile traces into (a backward, a triton_op's body) "
-        "is in no key of PyTorch's; cachesvc puts its digest into AOTAutograd's",
+        "the code of operators, in Python or C++, that a compile traces into (a backward, a triton_op's "
+        "body) is in no key of PyTorch's; cachesvc puts its digest into AOTAutograd's",
         "warm the operators that are served",
     ),
     _workload_factor(
