@@ -24,6 +24,7 @@ from . import (
     admin_routes,
     claim_routes,
     edge,
+    garbage,
     inventory_routes,
     mirror_routes,
     open_routes,
@@ -72,12 +73,14 @@ def create_app(
         app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with (
+            garbage.rarely_searched(),
             app.state.resolves.running(read_routes.RESOLVES),
             app.state.long_resolves.running(1),
             app.state.reports.running(1),
         ):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
+                group.start_soon(garbage.search_regularly)
                 group.start_soon(deliver_events, registry)
                 if registry.mirror is not None and mirror_seconds is not None:
                     app.state.looks = Looks(registry, mirror_seconds)

@@ -49,10 +49,12 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     limiter: anyio.CapacityLimiter = request.app.state.exchanges
     if limiter.statistics().tasks_waiting >= MAX_WAITING:
         raise TooMany("too many exchanges at once", "try again in some seconds")
-    issuer, keys = await to_thread.run_sync(publishers.prepare, registry, body, limiter=limiter)
-    if keys is not None:
-        await _wait(request.app.state.waiting_for_issuers, issuer, keys)
-    answer = Json(await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter), 201)
+    publishers.check_issuer(registry, body)
+    given = await to_thread.run_sync(publishers.begin_exchange, registry, body, limiter=limiter)
+    if isinstance(given, publishers.Asked):
+        await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
+        given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
+    answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"
     return answer
 

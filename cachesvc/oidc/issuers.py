@@ -142,6 +142,13 @@ class Issuers:
                 raise _unavailable(issuer)
             return known.fitting(algorithm, key_id)
 
+    def check_answers(self, issuer: str) -> None:
+        """Raises ``Unavailable`` for an issuer of which nothing is known, since it failed just now."""
+        with self._lock:
+            known = self._known.get(issuer)
+            if known is not None and known.read is None and known.fetch is None and self._failed_now(known):
+                raise _unavailable(issuer)
+
     def endpoints(self, issuer: str) -> Endpoints:
         """Returns where the issuer of the settings logs people in. Raises ``Unavailable`` with one line if
         that is not known and the issuer cannot be asked, or does not say it."""
@@ -172,7 +179,10 @@ class Issuers:
         now = self._clock()
         if known.read is not None and now - known.read < seconds:
             return False
-        return not (known.failed and known.tried is not None and now - known.tried < FAILURE_SECONDS)
+        return not self._failed_now(known)
+
+    def _failed_now(self, known: _Known) -> bool:
+        return known.failed and known.tried is not None and self._clock() - known.tried < FAILURE_SECONDS
 
     def _start(self, issuer: str, known: _Known, share: str) -> None:
         fetch: Future[None] = Future()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from cachesvc.domain import publishers as rules
 from cachesvc.domain.access import ANY, Action, Token, demand
@@ -69,15 +70,24 @@ def remove_publisher(registry: Registry, by: Token, publisher: str) -> None:
     tokens.forget_tokens(registry, ended)
 
 
-def prepare(registry: Registry, request: ExchangeRequest) -> tuple[str, Future[None] | None]:
-    """Has the issuer of a job's token asked for its keys, if they are not known, and returns the issuer and
-    what to wait for before :func:`exchange`. Raises what that raises for a token that no rule can fit."""
+class Asked(NamedTuple):
+    """Says that an issuer is being asked for its keys. ``keys``: what to wait for before :func:`exchange`."""
+
+    issuer: str
+    keys: Future[None]
+
+
+def begin_exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer | Asked:
+    """Does what :func:`exchange` does, if what is known of the issuer's keys is enough; else has the issuer
+    asked for them. Raises what :func:`exchange` raises."""
     parsed, records = _trusted(registry, request)
     algorithm, key_id = parsed.header.get("alg"), parsed.header.get("kid")
-    if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
-        return parsed.issuer, None
-    shares = sorted({record.rule.namespace for record in records})
-    return parsed.issuer, registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
+    if isinstance(algorithm, str) and isinstance(key_id, str | None):
+        shares = sorted({record.rule.namespace for record in records})
+        keys = registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
+        if keys is not None:
+            return Asked(parsed.issuer, keys)
+    return _answer(registry, request, parsed, records)
 
 
 def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
@@ -86,7 +96,18 @@ def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
     Raises ``Unauthenticated`` for a token that is not its issuer's, not valid now, or used already;
     ``Forbidden`` if no rule fits; ``Unavailable`` if the issuer's keys cannot be read.
     """
-    parsed, records = _trusted(registry, request)
+    return _answer(registry, request, *_trusted(registry, request))
+
+
+def check_issuer(registry: Registry, request: ExchangeRequest) -> None:
+    """Refuses a token whose issuer did not answer just now, by what is in memory: the exchanges for such an
+    issuer come in crowds. Raises ``Unavailable``; ``Unauthenticated`` for what is no token."""
+    registry.issuers.check_answers(workload.parse(request.token).issuer)
+
+
+def _answer(
+    registry: Registry, request: ExchangeRequest, parsed: Unverified, records: list[PublisherRecord]
+) -> TokenAnswer:
     job = workload.verify(parsed, registry.issuers, registry.clock())
     grant = rules.choose(records, job.audience, job.claims, request)
     return _give(registry, job, grant)
