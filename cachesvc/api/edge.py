@@ -179,14 +179,14 @@ def install(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
-def _on_own_error(request: Request, error: Exception) -> Response:
+async def _on_own_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CacheSvcError)
     if error.status >= 500:
         _log.error("%s %s [%s]: %s", request.method, request.url.path, request.state.request_id, error)
     return failure(error)
 
 
-def _on_invalid_request(_request: Request, error: Exception) -> Response:
+async def _on_invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
@@ -195,13 +195,13 @@ def _on_invalid_request(_request: Request, error: Exception) -> Response:
     return failure(InvalidRequest(f"{where}: {message}"[:500], f"and {more} more" if more else ""))
 
 
-def _on_framework_error(request: Request, error: Exception) -> Response:
+async def _on_framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     # FastAPI raises this for any error while it reads a JSON body, with the error as its cause.
     if isinstance(error.__cause__, CacheSvcError):
-        return _on_own_error(request, error.__cause__)
+        return await _on_own_error(request, error.__cause__)
     if isinstance(error.__cause__, ClientDisconnect):
-        return _on_disconnect(request, error.__cause__)
+        return await _on_disconnect(request, error.__cause__)
     path, method = request.url.path[:200], request.method
     if error.status_code == 404:
         failed: CacheSvcError = NotFound(f"there is no {path}", "see /openapi.json")
@@ -218,11 +218,11 @@ def _on_framework_error(request: Request, error: Exception) -> Response:
     return answer
 
 
-def _on_disconnect(_request: Request, _error: Exception) -> Response:
+async def _on_disconnect(_request: Request, _error: Exception) -> Response:
     return failure(Unavailable("the connection ended before the body"))
 
 
-def _on_defect(request: Request, error: Exception) -> Response:
+async def _on_defect(request: Request, error: Exception) -> Response:
     request_id = request.state.request_id
     _log.error("%s %s [%s]", request.method, request.url.path, request_id, exc_info=error)
     return failure(CacheSvcError("internal error", f"tell the operator: request {request_id}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from concurrent.futures import Future
 
@@ -13,7 +14,8 @@ from fastapi import APIRouter, Request, Response
 from cachesvc.door.route import DoorRoute
 from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry import publishers
-from cachesvc_client.wire.errors import TooMany
+from cachesvc.registry.context import Registry
+from cachesvc_client.wire.errors import TooMany, Unavailable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
@@ -26,6 +28,8 @@ EXCHANGES = 4
 MAX_WAITING = 64
 """Exchanges that wait for their turn in one process, at most; and those that wait for the keys of one
 issuer, which hold no thread."""
+SPREAD_SECONDS = 2.0
+"""Seconds over which those are answered who waited for an issuer that failed."""
 
 open_router = APIRouter(
     prefix="/v1",
@@ -53,6 +57,7 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     given = await to_thread.run_sync(publishers.begin_exchange, registry, body, limiter=limiter)
     if isinstance(given, publishers.Asked):
         await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
+        await _check_issuer(registry, body)
         given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
     answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"
@@ -71,6 +76,16 @@ async def _wait(waiting: Counter[str], issuer: str, keys: Future[None]) -> None:
         waiting[issuer] -= 1
         if not waiting[issuer]:
             del waiting[issuer]
+
+
+async def _check_issuer(registry: Registry, body: ExchangeRequest) -> None:
+    """Raises ``Unavailable`` if the issuer failed. All who waited for it learn it at once: each answers at a
+    time of its own, so that nobody else waits for all of them."""
+    try:
+        publishers.check_issuer(registry, body)
+    except Unavailable:
+        await anyio.sleep(random.uniform(0, SPREAD_SECONDS))
+        raise
 
 
 @router.get("/publishers", response_model=list[PublisherRecord])
