@@ -79,10 +79,15 @@ class Entries:
         row: Any = self._session.connection().execute(_PLACE, {"revision": revision}).first()
         if row is None:
             return None
-        lane, *facts, namespace, key, pack, size = row
-        own_lane = Lane(lane) if lane else None
-        values = (own_lane, *facts, Namespace(namespace), key, Digest(pack), size)
-        return PackPlace(revision, *values)
+        return _pack_place(revision, row)
+
+    def of_packs(self, namespace: Namespace, packs: Sequence[Digest]) -> list[PackPlace]:
+        """Return where the packs of the trunk of a namespace are that have one of these digests."""
+        which = (col(EntryRow.namespace) == namespace, col(EntryRow.lane) == "")
+        query = _PLACES.add_columns(col(RevisionRow.revision))
+        query = query.where(*which, col(RevisionRow.pack).in_(packs)).limit(LISTED)
+        rows: Any = self._session.connection().execute(query)
+        return [_pack_place(Digest(revision), row) for *row, revision in rows]
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
@@ -502,14 +507,17 @@ OFFER_FACTS: tuple[Any, ...] = (
     withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace)),
 )
 """Selects the fields of `OfferFacts` behind ``lane``, in their order."""
-_PLACE = (
-    sa.select(
-        col(EntryRow.lane),
-        *OFFER_FACTS,
-        col(EntryRow.namespace),
-        *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
-    )
-    .join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
-    .where(col(RevisionRow.revision) == sa.bindparam("revision"))
-)
+_PLACES = sa.select(
+    col(EntryRow.lane),
+    *OFFER_FACTS,
+    col(EntryRow.namespace),
+    *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
+).join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
 """Selects the fields of a `PackPlace` behind ``revision``, in their order."""
+_PLACE = _PLACES.where(col(RevisionRow.revision) == sa.bindparam("revision"))
+
+
+def _pack_place(revision: Digest, row: Any) -> PackPlace:
+    lane, *facts, namespace, key, pack, size = row
+    values = (Lane(lane) if lane else None, *facts, Namespace(namespace), key, Digest(pack), size)
+    return PackPlace(revision, *values)

@@ -297,6 +297,8 @@ class Keeper:
         now, listed = time.monotonic(), {pack.pack.hex for pack in wanted}
         packs = self._store.packs()
         self._unlisted = {name: self._unlisted.get(name, now) for name in packs if name not in listed}
+        if self._peers is not None:
+            self._peers.keep_only(listed)
         present = [
             PresentPack(name, status.st_size, now - self._unlisted[name] if name in self._unlisted else None)
             for name, status in packs.items()
