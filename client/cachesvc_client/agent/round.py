@@ -182,8 +182,9 @@ class Keeper:
     def _offered(self, remote: Remote, name: Name) -> Iterator[ResolvedRevision]:
         """Yields the heads of a name's trunk that the registry offers to the environments that built them."""
         groups: dict[bytes, list[EntrySummary]] = {}
-        for row in remote.entries(name, limit=_MAX_LISTING_BYTES)[:_MAX_ENTRIES]:
-            if row.lane is None and all(each.chooses(row.fingerprint) for each in self._selection.factors):
+        listed = remote.entries(name, limit=_MAX_LISTING_BYTES, trunk=True)
+        for row in [row for row in listed if row.lane is None][:_MAX_ENTRIES]:
+            if all(each.chooses(row.fingerprint) for each in self._selection.factors):
                 groups.setdefault(canonical(row.fingerprint), []).append(row)
         for rows in groups.values():
             for start in range(0, len(rows), _ENTRIES_AT_ONCE):
