@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,46 @@ def growth(server: Server, path: str) -> int:
 
     ok(server.api().http.get(path))
     return peak_while(server, ask_at_once)
+
+
+def slow_reader(server: Server, secret: str, number: int) -> socket.socket:
+    """Ask for what fits an environment of the lane, and read nothing of the answer."""
+    facts = {**FINGERPRINT, "number": number}
+    request = {"namespace": "team", "name": "bert", "fingerprint": facts, "tags": ["latest"], "lane": "pr-1"}
+    body = json.dumps(request).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.connect((host, int(port)))
+    head = f"POST /v1/resolve HTTP/1.1\r\nHost: registry\r\nAuthorization: Bearer {secret}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    line.sendall(head.encode() + body)
+    return line
+
+
+def test_a_lane_that_reads_no_large_answers_fills_no_memory_and_holds_up_no_other(server: Server) -> None:
+    """Each of its resolves is answered with 14 MB, which 60 connections leave with the registry."""
+    api = server.api()
+    token = {"label": "pr", "role": "write", "namespace": "team", "lane": "pr-1", "days": 1}
+    secret = ok(api.http.post("/v1/tokens", json=token))["secret"]
+    lines: list[socket.socket] = []
+
+    def ask() -> None:
+        lines.extend(slow_reader(server, secret, number) for number in range(60))
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            assert api.resolve().status_code == 200
+            time.sleep(0.2)
+        whole = api.resolve(lane="pr-1")  # another token gets a large answer, whole
+        assert whole.status_code == 200 and len(whole.content) > 10 << 20 and "revisions" in whole.json()
+
+    try:
+        assert peak_while(server, ask) < 768 << 20  # without a bound 50 MiB for each connection
+        answers = [line.recv(12) for line in lines]
+    finally:
+        for line in lines:
+            line.close()
+    assert {answer[9:12] for answer in answers} == {b"200", b"429"}, "some wait their turn"
 
 
 def test_a_service_that_reports_many_facts_fills_no_memory_and_hides_no_other(server: Server) -> None:
