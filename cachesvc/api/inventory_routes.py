@@ -148,9 +148,16 @@ async def delete_pin(registry: TheRegistry, token: TheToken, revision: Digest) -
 
 
 @router.put("/revisions/{revision}/quarantine", response_model=RevisionRecord)
-async def put_quarantine(registry: TheRegistry, token: TheToken, revision: Digest, body: Reason) -> Json:
-    """Offers a revision to nobody, on every replica within 5 s."""
-    return Json(await to_thread.run_sync(quarantine.withdraw, registry, token, revision, body.why))
+async def put_quarantine(
+    registry: TheRegistry,
+    token: TheToken,
+    revision: Digest,
+    body: Reason,
+    namespace: Annotated[Namespace | None, Query()] = None,
+) -> Json:
+    """Offers a revision to nobody, on every replica within 5 s. `namespace`: where one was that
+    is not here any more."""
+    return Json(await to_thread.run_sync(quarantine.withdraw, registry, token, revision, body.why, namespace))
 
 
 @router.delete("/revisions/{revision}/quarantine", status_code=204, response_class=Response)

@@ -139,9 +139,14 @@ async def get_entry(registry: TheRegistry, token: TheToken, entry: Digest) -> Js
 
 
 @router.get("/namespaces/{namespace}/names", response_model=list[NameSummary])
-async def get_names(registry: TheRegistry, token: TheToken, namespace: Namespace) -> Json:
-    """Lists the names of a namespace."""
-    return Json(await to_thread.run_sync(names.list_names, registry, token, namespace))
+async def get_names(
+    registry: TheRegistry,
+    token: TheToken,
+    namespace: Namespace,
+    trunk: Annotated[bool, Query()] = False,
+) -> Json:
+    """Lists the names of a namespace, with `trunk` those of its trunk alone."""
+    return Json(await to_thread.run_sync(names.list_names, registry, token, namespace, trunk))
 
 
 @router.get("/namespaces/{namespace}/entries", response_model=list[EntrySummary])
@@ -151,9 +156,11 @@ async def get_entries(
     namespace: Namespace,
     name: Annotated[ShortName | None, Query()] = None,
     tag: Annotated[Tag | None, Query()] = None,
+    trunk: Annotated[bool, Query()] = False,
 ) -> Json:
-    """Lists the entries of a namespace, newest first, at most 5000."""
-    return Json(await to_thread.run_sync(names.list_entries, registry, token, namespace, name, tag))
+    """Lists the entries of a namespace, newest first, at most 5000 with 6 MiB of facts; of lanes fewer, with
+    `trunk` none."""
+    return Json(await to_thread.run_sync(names.list_entries, registry, token, namespace, name, tag, trunk))
 
 
 @router.get("/namespaces/{namespace}/environments", response_model=list[SeenEnvironment])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
 from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.types import Receive, Send
+from starlette.types import Scope as Scoped
 
 from cachesvc.domain.access import ANY, Action, Role, Token, demand
 from cachesvc.registry import publish
@@ -40,10 +42,18 @@ LARGE = Bounds(
     process=MAX_COMMIT_BYTES + 26 * MIB,
 )
 """Bytes of other bodies: the largest one fits, beside some of others."""
+ANSWERS = Bounds(
+    token=MAX_COMMIT_BYTES,
+    lane=MAX_COMMIT_BYTES,
+    lanes=MAX_COMMIT_BYTES + 2 * MIB,
+    namespace=MAX_COMMIT_BYTES + 26 * MIB,
+    process=MAX_COMMIT_BYTES + 74 * MIB,
+)
+"""Bytes of large answers that are being sent: the largest one fits, beside some of others."""
 TINY_BYTES = 8 << 10
 """Bytes up to which a body waits for no share: the requests that one token may have under way bound those."""
 LARGE_BYTES = 256 << 10
-"""Bytes above which a body is large."""
+"""Bytes above which a body, or an answer, is large."""
 TURN_BYTES = 2 * MIB
 """Bytes of a body above which it waits until no other such body is parsed: text takes several times its
 bytes then."""
@@ -54,6 +64,7 @@ class Door:
 
     def __init__(self) -> None:
         self._places, self._small, self._large = Shares(PLACES), Shares(SMALL), Shares(LARGE)
+        self._answers = Shares(ANSWERS)
         self._turn = anyio.Lock()
 
     @asynccontextmanager
@@ -87,6 +98,41 @@ class Door:
                     await stack.enter_async_context(self._turn)
             yield admitted
 
+    def share_answer(self, response: Response, owner: Owner) -> Response:
+        """Return what sends a response. A large one to a lane's token has a share until it is sent, or the
+        client is told to come again: a lane's writer makes answers as large as may be. A fleet of the trunk's
+        services, which has one token and starts at once, is refused none."""
+        body = getattr(response, "body", b"")
+        if len(body) <= LARGE_BYTES:
+            return response
+        if owner.lane is None:
+            return LargeAnswer(response, nullcontext())
+        return LargeAnswer(response, self._answers.hold(owner, len(body), waits=len(body) <= MIB))
+
+
+class LargeAnswer(Response):
+    """Sends the body of a response in pieces: a client that reads slowly has its rest in memory, and
+    the server ends one that takes too long for a piece."""
+
+    def __init__(self, response: Response, share: AbstractAsyncContextManager[None]) -> None:
+        super().__init__(None, response.status_code, background=response.background)
+        self.body, self.raw_headers = response.body, response.raw_headers
+        self._share = share
+
+    async def __call__(self, scope: Scoped, receive: Receive, send: Send) -> None:
+        """Send the answer. Raise ``TooMany`` before its first byte."""
+        del scope, receive
+        body = memoryview(self.body)
+        async with self._share:
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **head})
+            for start in range(0, len(body), MIB):
+                more = start + MIB < len(body)
+                piece = bytes(body[start : start + MIB])
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        if self.background is not None:
+            await self.background()
+
 
 def announced(request: Request, most: int) -> int:
     """Return the bytes of a body that is to come, at most. Raise ``TooLarge`` above ``most``."""
@@ -114,7 +160,8 @@ class DoorRoute(APIRoute):
                 owner = await _demand_right(request, token, declared.role, declared.scope)
             door: Door = request.app.state.door
             async with door.admit(request, declared, owner) as admitted:
-                return await inner(admitted)
+                response = await inner(admitted)
+            return response if owner is None else door.share_answer(response, owner)
 
         return handler
 

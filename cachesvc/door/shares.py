@@ -72,10 +72,13 @@ class Shares:
         self._waiting: dict[_Waiter, None] = {}
 
     @asynccontextmanager
-    async def hold(self, owner: Owner, amount: int) -> AsyncIterator[None]:
-        """Hold ``amount`` for the length of the block, once every bound has room. Raise ``TooMany``."""
+    async def hold(self, owner: Owner, amount: int, *, waits: bool = True) -> AsyncIterator[None]:
+        """Hold ``amount`` for the length of the block, once every bound has room. Raise ``TooMany``, at once
+        if it does not wait."""
         if self._full(owner, amount) is None and not self._waiters_of(owner):
             self._add(owner, amount)
+        elif not waits:
+            raise TooMany("too many large answers at once", "try again in some seconds")
         else:
             await self._wait(owner, amount)
         try:

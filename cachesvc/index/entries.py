@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
 from .ancestry import Ancestry, withdrawn_ancestor
+from .fact_bytes import FACT_BYTES, first_within, rows_of
 from .signers import revoked_why, signer_removed
 from .sql import insert_unless_there, run_change, run_on_driver, upsert
 from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow
@@ -29,6 +30,10 @@ from .withdrawals import keep_withdrawals
 
 LISTED = 5000
 """Rows of one listing, at most."""
+_TRUNK_BYTES = 6 << 20
+"""Bytes of the facts of the trunk's entries in one listing, at most."""
+_LANES_BYTES = 512 << 10
+"""Bytes of the facts of all lanes' entries in one listing, at most: they take no place of the trunk's."""
 _NEEDED_AT_START = "!"
 """Stands before a head in ``EntryRow.keyed`` that no start may leave out."""
 _BATCH = 500
@@ -79,10 +84,15 @@ class Entries:
         row: Any = self._session.connection().execute(_PLACE, {"revision": revision}).first()
         if row is None:
             return None
-        lane, *facts, namespace, key, pack, size = row
-        own_lane = Lane(lane) if lane else None
-        values = (own_lane, *facts, Namespace(namespace), key, Digest(pack), size)
-        return PackPlace(revision, *values)
+        return _pack_place(revision, row)
+
+    def of_packs(self, namespace: Namespace, packs: Sequence[Digest]) -> list[PackPlace]:
+        """Return where the packs of the trunk of a namespace are that have one of these digests."""
+        which = (col(EntryRow.namespace) == namespace, col(EntryRow.lane) == "")
+        query = _PLACES.add_columns(col(RevisionRow.revision))
+        query = query.where(*which, col(RevisionRow.pack).in_(packs)).limit(LISTED)
+        rows: Any = self._session.connection().execute(query)
+        return [_pack_place(Digest(revision), row) for *row, revision in rows]
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
@@ -98,16 +108,33 @@ class Entries:
         name: ShortName | None,
         tag: Tag | None,
     ) -> list[EntrySummary]:
-        """Returns entries of a namespace, newest first, at most ``LISTED``. ``lanes=None``: every lane."""
-        query = _summaries().where(col(EntryRow.namespace) == namespace)
+        """Returns entries of a namespace, newest first, at most ``LISTED`` of trunk and lanes each, and
+        no more than have some bytes of facts. Of lanes the newest of each are chosen first. ``lanes=None``:
+        every lane."""
+        where = [col(EntryRow.namespace) == namespace]
         if lanes is not None:
-            query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
+            where.append(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
         if name is not None:
-            query = query.where(col(EntryRow.name) == name)
+            where.append(col(EntryRow.name) == name)
         if tag is not None:
-            query = query.where(col(EntryRow.tag) == tag)
-        query = query.order_by(col(EntryRow.published).desc(), col(EntryRow.entry)).limit(LISTED)
-        return [_summary(row) for row in self._session.connection().execute(query)]
+            where.append(col(EntryRow.tag) == tag)
+        newest = (col(EntryRow.published).desc(), col(EntryRow.entry))
+        rank = sa.func.row_number().over(partition_by=col(EntryRow.lane), order_by=newest)
+        of_trunk = self._sizes([*where, col(EntryRow.lane) == ""], newest)
+        of_lanes = self._sizes([*where, col(EntryRow.lane) != ""], (rank, *newest))
+        keys = [*first_within(of_trunk, _TRUNK_BYTES), *first_within(of_lanes, _LANES_BYTES)]
+        rows = rows_of(self._session.connection(), _summaries(), col(EntryRow.entry), keys)
+        return sorted(map(_summary, rows), key=lambda row: (-row.published, row.entry))
+
+    def _sizes(self, where: Sequence[Any], order: Sequence[Any]) -> Iterable[tuple[str, int]]:
+        query = (
+            sa.select(col(EntryRow.entry), FACT_BYTES)
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(*where)
+            .order_by(*order)
+            .limit(LISTED)
+        )
+        return ((entry, size) for entry, size in self._session.connection().execute(query))
 
     def names(self, namespace: Namespace, lanes: Sequence[Lane | None] | None) -> list[NameSummary]:
         """Returns the names of a namespace, in alphabetical order."""
@@ -502,14 +529,17 @@ OFFER_FACTS: tuple[Any, ...] = (
     withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace)),
 )
 """Selects the fields of `OfferFacts` behind ``lane``, in their order."""
-_PLACE = (
-    sa.select(
-        col(EntryRow.lane),
-        *OFFER_FACTS,
-        col(EntryRow.namespace),
-        *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
-    )
-    .join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
-    .where(col(RevisionRow.revision) == sa.bindparam("revision"))
-)
+_PLACES = sa.select(
+    col(EntryRow.lane),
+    *OFFER_FACTS,
+    col(EntryRow.namespace),
+    *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
+).join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
 """Selects the fields of a `PackPlace` behind ``revision``, in their order."""
+_PLACE = _PLACES.where(col(RevisionRow.revision) == sa.bindparam("revision"))
+
+
+def _pack_place(revision: Digest, row: Any) -> PackPlace:
+    lane, *facts, namespace, key, pack, size = row
+    values = (Lane(lane) if lane else None, *facts, Namespace(namespace), key, Digest(pack), size)
+    return PackPlace(revision, *values)

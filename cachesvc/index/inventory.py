@@ -18,9 +18,13 @@ from cachesvc_client.wire.reports import STATES
 
 from .ancestry import withdrawn_ancestor, withdrawn_since
 from .entries import between_spaces, compile_seconds, heads_where
+from .fact_bytes import FACT_BYTES, first_within, rows_of
 from .signers import revoked_why
 from .sql import run_change
 from .tables import AncestorRow, EntryRow, RevisionRow, UsefulnessRow, WithdrawalRow
+
+PAGE_BYTES = 1 << 20
+"""Bytes of the facts on one page of a search, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +56,42 @@ class Inventory:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def search(self, search: Search, after: tuple[int, str] | None, limit: int) -> list[EntryRecord]:
-        """Returns entries with their heads, newest first; ``after``: (published, entry) of the last one
-        seen."""
+    def search(
+        self, search: Search, after: tuple[int, str] | None, limit: int
+    ) -> tuple[list[EntryRecord], bool]:
+        """Returns entries with their heads, newest first, and whether there are more; ``after``: (published,
+        entry) of the last one seen. They have ``PAGE_BYTES`` of facts, at most."""
         query = (
-            _heads()
+            sa.select(col(EntryRow.entry), FACT_BYTES)
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(*_matching(search))
             .order_by(col(EntryRow.published).desc(), col(EntryRow.entry).desc())
-            .limit(limit)
+            .limit(limit + 1)
         )
         if after is not None:
             published, entry = after
             # The first condition says what the second does, in a form that the index serves.
             later = sa.or_(col(EntryRow.published) < published, col(EntryRow.entry) < entry)
             query = query.where(col(EntryRow.published) <= published, later)
-        return [_entry(row) for row in self._session.connection().execute(query)]
+        connection = self._session.connection()
+        sizes = [(key, size) for key, size in connection.execute(query)]
+        keys = first_within(sizes[:limit], PAGE_BYTES)
+        rows = rows_of(connection, _heads(), col(EntryRow.entry), keys)
+        return [_entry(row) for row in rows], len(keys) < len(sizes)
 
     def revisions(self, entry: Digest) -> list[RevisionRecord]:
-        """Returns the revisions of an entry, newest first."""
-        query = _revisions().where(col(RevisionRow.entry) == entry)
-        rows = self._session.connection().execute(query.order_by(col(RevisionRow.sequence).desc()))
-        return [_revision(row) for row in rows]
+        """Returns the revisions of an entry, newest first. Behind ``PAGE_BYTES`` of facts they have none."""
+        query = sa.select(col(RevisionRow.revision), FACT_BYTES).where(col(RevisionRow.entry) == entry)
+        connection = self._session.connection()
+        sizes = connection.execute(query.order_by(col(RevisionRow.sequence).desc()))
+        rows = [(key, size) for key, size in sizes]
+        keys = first_within(rows, PAGE_BYTES)
+        rest = [key for key, _ in rows[len(keys) :]]
+        return [
+            _revision(row)
+            for facts, some in ((True, keys), (False, rest))
+            for row in rows_of(connection, _revisions(facts), col(RevisionRow.revision), some)
+        ]
 
     def revision(self, revision: Digest) -> RevisionRecord | None:
         """Returns one revision, if it exists."""
@@ -450,9 +469,10 @@ def _usage(row: Any, size: int, hit: int, saved: float, of_line: int) -> Usage:
     )
 
 
-def _revisions() -> Any:
+def _revisions(facts: bool = True) -> Any:
+    left_out = {"envelope"} if facts else {"envelope", "fingerprint", "measured", "scopes"}
     named = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.lane, EntryRow.head)
-    columns = [c for c in RevisionRow.__table__.c if c.name != "envelope"]  # type: ignore[attr-defined]
+    columns = [c for c in RevisionRow.__table__.c if c.name not in left_out]  # type: ignore[attr-defined]
     why = revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)).label("signer_revoked")
     made_with = withdrawn_ancestor(col(RevisionRow.revision), col(EntryRow.namespace))
     more = (why, made_with.label("withdrawn_ancestor"))
@@ -477,9 +497,9 @@ def _revision(row: Any) -> RevisionRecord:
         pack=Digest(row.pack),
         pack_size=row.pack_size,
         files=row.files,
-        fingerprint=row.fingerprint,
-        scopes=tuple(row.scopes),
-        measured=row.measured,
+        fingerprint=getattr(row, "fingerprint", {}),
+        scopes=tuple(getattr(row, "scopes", ())),
+        measured=getattr(row, "measured", {}),
         lane=Lane(row.lane) if row.lane else None,
         expires=row.expires,
         last_used=row.last_used,

@@ -22,12 +22,15 @@ from typing import NamedTuple
 
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.errors import CacheSvcError, TooMany
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest
 
 from .context import Registry
 from .resolve import resolve_each
+
+BATCH_BYTES = 16 << 20
+"""Bytes of the answers of one batch, behind which the others are told to come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,16 @@ def answer_each(registry: Registry, questions: Sequence[Question]) -> list[AgedA
     if new:
         requests = [question.request for question in new.values()]
         began = registry.clock()
+        size = 0
         for key, resolved in zip(new, resolve_each(registry, requests), strict=True):
             if isinstance(resolved, CacheSvcError):
                 answers[key] = resolved
                 continue
+            if size > BATCH_BYTES:
+                answers[key] = TooMany("too many large answers at once", "try again in some seconds")
+                continue
             answers[key] = answer = AgedAnswer(codec.canonical(resolved))
+            size += len(answer.body)
             left = ANSWER_SECONDS - (registry.clock() - began)
             if left > 0:
                 registry.memory.put(key, _BEGAN.pack(began) + answer.body, left)

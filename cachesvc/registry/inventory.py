@@ -15,10 +15,8 @@ from cachesvc.index.namespaces import Totals
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import (
     EntryPage,
-    EntryRecord,
     RevisionDifference,
     RevisionRecord,
     Stats,
@@ -37,8 +35,6 @@ RANKED = 100
 """Entries of each ranking, at most."""
 ORDERS = ("coldest", "heaviest", "dearest")
 """Orders of rankings: unused for longest, largest, saved most."""
-PAGE_BYTES = 4 << 20
-"""Bytes of one page of entries: a fingerprint is bounded, but not small."""
 _DESCRIBED = 100
 """Entries that are described in one transaction."""
 _CURSOR = re.compile(r"(\d{1,18})\.([0-9a-f]{64})")
@@ -65,9 +61,8 @@ def search_entries(
         describe(registry, most=_DESCRIBED)
     narrowed = replace(search, namespace=namespace, lanes=lanes)
     with registry.index.read() as unit:
-        rows = unit.inventory.search(narrowed, _after(cursor), limit + 1)
-    page = _within(rows[:limit], PAGE_BYTES)
-    last = page[-1] if len(page) < len(rows) else None
+        page, more = unit.inventory.search(narrowed, _after(cursor), limit)
+    last = page[-1] if more and page else None
     return EntryPage(tuple(page), f"{last.published}.{last.entry.hex}" if last else None)
 
 
@@ -281,16 +276,6 @@ def _visible(unit: Unit, by: Token, kind: str, digest: Digest) -> bool:
         return True  # also if it was deleted: a release names it
     rows = unit.inventory.revisions(digest) if kind == "entry" else [unit.inventory.revision(digest)]
     return any(row is not None and may(by, Action.read, row.namespace, row.lane) for row in rows)
-
-
-def _within(rows: list[EntryRecord], most: int) -> list[EntryRecord]:
-    """Returns as many of the first rows as have ``most`` bytes together, and at least one."""
-    size = 0
-    for place, row in enumerate(rows):
-        size += len(codec.canonical(row))
-        if place and size > most:
-            return rows[:place]
-    return rows
 
 
 def _after(cursor: str | None) -> tuple[int, str] | None:

@@ -53,21 +53,29 @@ def list_tags(registry: Registry, token: Token, namespace: Namespace, name: Shor
     return tags
 
 
-def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[NameSummary]:
-    """Returns the names with their tags, entries and bytes, as far as the token sees them."""
+def list_names(
+    registry: Registry, token: Token, namespace: Namespace, trunk: bool = False
+) -> list[NameSummary]:
+    """Returns the names with their tags, entries and bytes, as far as the token sees them; or those of the
+    trunk alone, where no lane's writer adds some."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
-        return unit.entries.names(namespace, _lanes(token))
+        return unit.entries.names(namespace, (None,) if trunk else _lanes(token))
 
 
 def list_entries(
-    registry: Registry, token: Token, namespace: Namespace, name: ShortName | None, tag: Tag | None
+    registry: Registry,
+    token: Token,
+    namespace: Namespace,
+    name: ShortName | None,
+    tag: Tag | None,
+    trunk: bool = False,
 ) -> list[EntrySummary]:
     """Returns the entries with their heads and reported outcomes, newest first, as far as the token sees
-    them."""
+    them; or those of the trunk alone."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
-        rows = unit.entries.listing(namespace, _lanes(token), name, tag)
+        rows = unit.entries.listing(namespace, (None,) if trunk else _lanes(token), name, tag)
         uses = unit.usefulness.of([row.revision for row in rows])
     return [replace(row, usefulness=uses.get(row.revision, ())) for row in rows]
 

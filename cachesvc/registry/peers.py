@@ -3,6 +3,9 @@
 What is kept here are hints of minutes (`hot.store.Hot.hold`). They give no right: who may read a namespace
 may get its packs from the registry anyway, and an agent checks every byte. An agent that lies, or a lost
 store, costs time and transfers.
+
+Of a pack that the namespace does not offer, or no more, nothing is kept and nobody is named: a withdrawal
+reaches the hints, and who makes digests up fills no store.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import hashlib
 import random
 
 from cachesvc.domain.access import Action, Token, demand
+from cachesvc.domain.offers import withheld
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound
@@ -51,14 +55,34 @@ def exchange(registry: Registry, token: Token, request: PeersRequest) -> PeersAn
     if not registry.peers:
         raise NotFound("agents give each other no packs here", "turn on the registry's setting peers")
     peer = _peer(token, request.agent)
+    offered = _offered(registry, request)
     for offer in request.offers:
+        if offer.pack not in offered:
+            continue
         value = codec.canonical(PeerSource(peer, request.address, offer.capability))
         registry.hot.hold(_offers(request.namespace, offer.pack), peer, value, OFFER_SECONDS)
         registry.hot.release(_fetches(request.namespace, offer.pack), peer)
     for pack in request.withdrawn:
         registry.hot.release(_offers(request.namespace, pack), peer)
         registry.hot.release(_fetches(request.namespace, pack), peer)
-    return PeersAnswer(tuple(_answer(registry, request, peer, want) for want in request.wants))
+    return PeersAnswer(
+        tuple(
+            _answer(registry, request, peer, want)
+            if want.pack in offered
+            else PackSources(want.pack, fetch=True)  # the registry says why it does not give it
+            for want in request.wants
+        )
+    )
+
+
+def _offered(registry: Registry, request: PeersRequest) -> set[Digest]:
+    """Return those packs of a request that the registry would give to who reads the namespace's trunk."""
+    packs = [*(offer.pack for offer in request.offers), *(want.pack for want in request.wants)]
+    if not packs:
+        return set()
+    with registry.index.read() as unit:
+        places = unit.entries.of_packs(request.namespace, packs)
+    return {place.digest for place in places if withheld(place) is None}
 
 
 def _answer(registry: Registry, request: PeersRequest, peer: str, want: PackWant) -> PackSources:

@@ -34,16 +34,19 @@ from .inventory import absent, readable_revision, verify_revision
 _log = logging.getLogger("cachesvc.quarantine")
 
 
-def withdraw(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
+def withdraw(
+    registry: Registry, by: Token, revision: Digest, why: str, namespace: Namespace | None = None
+) -> RevisionRecord:
     """Offers the bytes of a revision to nobody, on every replica within 5 s, and takes them at no commit.
     Starts keep what they have installed. A second call is a success, and keeps the first reason. Returns the
     revision with its descendants in the token's namespaces.
 
-    Of one that was deleted the digest is enough, if an operator deleted it or something was made with it."""
+    Of one that is not here, such as one of which a bundle file is elsewhere, the digest is enough. Who
+    deleted it says where it was; else an administrator of all namespaces says it: ``namespace``."""
     with registry.index.read() as unit:
         is_here = unit.inventory.revision(revision) is not None
     if not is_here:
-        return _withdraw_deleted(registry, by, revision, why)
+        return _withdraw_deleted(registry, by, revision, why, namespace)
     with registry.index.write() as unit:
         row = readable_revision(unit, by, revision)
         demand(by, Action.admin, row.namespace)
@@ -57,25 +60,32 @@ def withdraw(registry: Registry, by: Token, revision: Digest, why: str) -> Revis
     return replace(row, descendants=tuple(readable(by, reached)))
 
 
-def _withdraw_deleted(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
-    """Withdraw a revision that is not here any more. Who deleted it says where it was; else those say so that
-    were made with it, and as anybody can say it of any revision, the token must count in all these places."""
+def _withdraw_deleted(
+    registry: Registry, by: Token, revision: Digest, why: str, namespace: Namespace | None
+) -> RevisionRecord:
+    """Withdraw a revision that is not here. What says to be made with it tells no more than a likely place:
+    anybody can say it of any revision, and would decide for the namespace where that was."""
     with registry.index.write() as unit:
         deleted = unit.audit.page(ANY, None, 1, "revision.delete", revision)
-        places = [Namespace(row.namespace) for row in deleted] or unit.ancestry.claimed_namespaces(revision)
-        if not places or not all(may(by, Action.admin, place) for place in places):
-            raise absent(revision)
-        for place in places:
-            unit.withdrawals.lock(place, alone=True)
-        unit.withdrawals.add_deleted(revision, places[0], registry.now, why)
+        place = Namespace(deleted[0].namespace) if deleted else None
+        if place is None and may(by, Action.admin, ANY):
+            claimed = unit.ancestry.claimed_namespaces(revision)
+            place = namespace or (claimed[0] if len(claimed) == 1 else None)
+        if place is None or not may(by, Action.admin, place):
+            raise NotFound(
+                absent(revision).message,
+                "an administrator of all namespaces can withdraw it, who says where it was: -n NAMESPACE",
+            )
+        unit.withdrawals.lock(place, alone=True)
+        unit.withdrawals.add_deleted(revision, place, registry.now, why)
         reached = unit.ancestry.descendants([revision], ANY, MAX_DESCENDANTS)
         found = {"why": why or None, "descendants": len(reached) or None}
-        note(registry, unit, by, "quarantine.set", places[0], revision, **found)
-    _forget_answers(registry, places[0], reached)
+        note(registry, unit, by, "quarantine.set", place, revision, **found)
+    _forget_answers(registry, place, reached)
     return RevisionRecord(
         revision=revision,
         entry=revision,
-        namespace=places[0],
+        namespace=place,
         name=ShortName(DELETED),
         tag=Tag("latest"),
         target=Target(DELETED),

@@ -16,9 +16,11 @@ from cachesvc.index.entries import compile_seconds
 from cachesvc.index.nodes import NodeReport
 from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
+from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Name, Namespace
 from cachesvc_client.wire.partitions import environment, known_partition
 from cachesvc_client.wire.reports import (
@@ -48,6 +50,8 @@ MAX_SPENT_SECONDS = 86_400.0
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors by which people recognise an environment."""
 
+_MAX_KEPT_BYTES = 8 << 10
+"""Bytes of the facts of an environment that are kept, at most."""
 _USED = ("hit", "partial")
 """States of a start that used the revision."""
 
@@ -247,7 +251,8 @@ def _count_cold(unit: Unit, request: ReportRequest, name: ColdName, now: int) ->
         last_seen=now,
         lane=name.lane,
     )
-    unit.cold_starts.add(Name(name.namespace, name.name, name.tag), start, before)
+    if _is_small(request.fingerprint):
+        unit.cold_starts.add(Name(name.namespace, name.name, name.tag), start, before)
     return ColdStartOfDay(spent, now, None if before is None else Earlier("miss", 0.0, before))
 
 
@@ -283,7 +288,8 @@ def _count_by_day(
         if isinstance(start, Start)
     }
     for (namespace, where), (number, now) in sorted(places.items()):
-        unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
+        if _is_small(sent[number].request.fingerprint):
+            unit.environments.add(namespace, where, sent[number].request.fingerprint, now)
     by_namespace: dict[Namespace, list[tuple[int, Start | ColdStartOfDay]]] = {}
     for namespace, number, start in sorted(starts, key=lambda one: one[1]):
         by_namespace.setdefault(namespace, []).append((number, start))
@@ -295,6 +301,12 @@ def _count_by_day(
         again = (one for one in of_namespace if one[1].earlier is not None)
         for _, of_request in groupby(again, key=lambda one: one[0]):
             unit.days.add(namespace, [start for _, start in of_request])
+
+
+def _is_small(fingerprint: Fingerprint) -> bool:
+    """Return whether the facts of an environment are kept, so that lists of hundreds stay small. Those of
+    services have 1 to 2 KB, and whoever reports decides how many these are."""
+    return len(canonical(fingerprint)) <= _MAX_KEPT_BYTES
 
 
 def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:

@@ -62,15 +62,19 @@ class PeerNode:
 
 @contextlib.contextmanager
 def peer_node(
-    publisher: Publisher, root: Path, port: int, pattern: str, bound: int = 1 << 30
+    publisher: Publisher,
+    root: Path,
+    port: int,
+    pattern: str,
+    bound: int = 1 << 30,
+    keep_seconds: float = 0.0,
 ) -> Iterator[PeerNode]:
     """Serve packs at a new address; the test does the rounds."""
     options = PeerOptions(new_address(), port, NETWORK)
     store, measures = SharedStoreWriter(root, bound), Measures()
     peers = Peers(options, store, measures)
-    keeper = Keeper(
-        publisher.config, Selection((Pattern.parse(pattern),), keep_seconds=0.0), store, measures, peers
-    )
+    selection = Selection((Pattern.parse(pattern),), keep_seconds=keep_seconds)
+    keeper = Keeper(publisher.config, selection, store, measures, peers)
     with store.held(), serve_packs(peers.shelf, options, measures):
         yield PeerNode(root, measures, peers, keeper, options)
 

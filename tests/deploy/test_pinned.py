@@ -34,6 +34,14 @@ ACTION = re.compile(r"^\s*(?:- )?uses: *(\S+)(.*)$", re.MULTILINE)
 IMAGE = re.compile(
     r"^\s*(?:- )?(?:image:|FROM) *(?:\{(?:reference|repository): *)?\"?([^\s\",}]+)", re.MULTILINE
 )
+OTHER_IMAGES = re.compile(
+    r"^COPY --from=(\S+)|--mount=\S*\bfrom=([^\s,]+)|^# *syntax=(\S+)|^ARG \w+=([^\s:]+:[^\s/]\S*)"
+    r"|^\s*container: *\"?([^\s\"{}]+)|\buses: *\"?docker://([^\s\"]+)",
+    re.MULTILINE,
+)
+"""The other places where a file names an image."""
+COMMAND = re.compile(r"\b(?:docker|podman|nerdctl|kubectl|crane|skopeo) (?:run|pull|create|copy)\b[^\n`]*")
+COMMAND_IMAGE = re.compile(r"(?:docker://)?((?=[^:]*[a-z])[a-z0-9][\w./-]*:[A-Za-z0-9][\w.-]*)")
 INSTALL = re.compile(r"pip install [^\n]*-r \S+")
 OURS = re.compile(
     r"(?:cachesvc(?:-client)?|registry\.example\.com/[\w/-]+)(?::|$)|\$\{(?:REGISTRY_IMAGE|CLIENT|SERVICE)\b"
@@ -64,7 +72,10 @@ def movable(text: str, name: str) -> Iterator[str]:
         if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) or not re.fullmatch(r" +# v[\d.]+", rest):
             yield f"{action}: name the commit, and its tag in a comment"
     stages = set(STAGE.findall(text))
-    for image in IMAGE.findall(text):
+    others = [image for images in OTHER_IMAGES.findall(text) for image in images if image]
+    for command in COMMAND.findall(text):
+        others += [found[1] for word in command.split() if (found := COMMAND_IMAGE.fullmatch(word))]
+    for image in [*IMAGE.findall(text), *others]:
         digest = re.search(r"@sha256:[0-9a-f]{64}$", image)
         if not (digest or OURS.match(image) or image in stages or image in TAGGED.get(name, ())):
             yield f"{image}: name the digest"
@@ -77,6 +88,17 @@ def movable(text: str, name: str) -> Iterator[str]:
 def test_nothing_is_named_by_what_can_be_moved(path: Path) -> None:
     name = str(path.relative_to(ROOT))
     assert list(movable(path.read_text(), name)) == []
+
+
+def test_every_requirement_is_named_by_its_hash() -> None:
+    folder = ROOT / "requirements"
+    files = sorted(folder.glob("*.txt"))
+    assert [path.stem for path in files] == sorted(path.stem for path in folder.glob("*.in"))
+    for path in files:
+        lines = path.read_text().replace("\\\n", " ").splitlines()
+        named = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        assert named, path
+        assert [line for line in named if "--hash=sha256:" not in line or "==" not in line] == [], path
 
 
 def test_every_image_that_has_a_tag_alone_is_still_there() -> None:
@@ -98,6 +120,14 @@ def test_every_image_that_has_a_tag_alone_is_still_there() -> None:
         ("deploy/kubernetes/new.yaml", "          image: {reference: docker.io/other/bundles:1}"),
         ("deploy/gitlab/warm.yml", f"  image: python:3.12@sha256:{'a' * 63}"),
         ("Dockerfile", "FROM python:3.13-slim AS other"),
+        ("Dockerfile", "COPY --from=ghcr.io/astral-sh/uv:latest /uv /uv"),
+        ("Dockerfile", "RUN --mount=type=bind,from=busybox:1.36,target=/b true"),
+        ("Dockerfile", "# syntax=docker/dockerfile:1"),
+        ("Dockerfile", "ARG BASE=python:3.13-slim"),
+        ("deploy/github/warm.yml", "    container: python:3.12"),
+        ("deploy/github/warm.yml", "      - uses: docker://alpine:3.20"),
+        ("docs/new.md", "docker run --rm -p 80:80 -v data:/data redis:8 --appendonly yes"),
+        ("docs/new.md", "kubectl run shell --image x && docker pull quay.io/other/image:v1"),
         ("deploy/gitlab/warm.yml", "    - python -I -m pip install -r requirements.txt"),
     ],
 )

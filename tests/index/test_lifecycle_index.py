@@ -33,7 +33,7 @@ def manifest_of_target(sequence: int, **more: Any):
 
 def targets_with(index: Index, **filters: Any) -> list[str]:
     with index.read() as unit:
-        return [row.target for row in unit.inventory.search(Search(**filters), None, 100)]
+        return [row.target for row in unit.inventory.search(Search(**filters), None, 100)[0]]
 
 
 def test_entries_are_found_by_each_fact(index: Index) -> None:
@@ -74,7 +74,7 @@ def test_pages_follow_each_other_without_a_gap(index: Index) -> None:
     rows, after = [], None
     while True:
         with index.read() as unit:
-            page = unit.inventory.search(Search(), after, 2)
+            page, _ = unit.inventory.search(Search(), after, 2)
         rows += page
         if len(page) < 2:
             break

@@ -213,7 +213,7 @@ def test_rankings_leave_out_revisions_that_were_replaced(index: Index, namespace
 
 
 def _all(unit: Unit) -> list[EntryRecord]:
-    return unit.inventory.search(Search(), None, 100)
+    return unit.inventory.search(Search(), None, 100)[0]
 
 
 @pytest.mark.parametrize("namespace", [ANY, TEAM])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,8 +62,8 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def lying_registry() -> Iterator[LyingRegistry]:
-    """Serve an empty registry on loopback."""
+def lying_registry(tls: ssl.SSLContext | None = None) -> Iterator[LyingRegistry]:
+    """Serve an empty registry on loopback, with ``tls`` over HTTPS."""
     state = LyingRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,6 +82,8 @@ def lying_registry() -> Iterator[LyingRegistry]:
             pass
 
     with Server(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         state.address = f"127.0.0.1:{server.server_port}"
         yield state

@@ -17,6 +17,7 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
+from cachesvc.index import inventory as inventory_index
 from cachesvc.index.inventory import Search
 from cachesvc.registry import audit, fsck, gc, inventory, quarantine, reports, resolve, signers, upkeep
 from cachesvc.settings import Settings
@@ -422,7 +423,7 @@ def test_orphans_of_one_check_are_bounded(reg: Inside, monkeypatch: pytest.Monke
 def test_a_page_of_entries_is_bounded_in_bytes(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 6):
         reg.publish(new_publication(reg, number))
-    monkeypatch.setattr(inventory, "PAGE_BYTES", 2500)
+    monkeypatch.setattr(inventory_index, "PAGE_BYTES", 600)
     targets_seen, cursor, pages = [], None, 0
     while pages == 0 or cursor:
         page = inventory.search_entries(reg.registry, ROOT, Search(), cursor, 100)

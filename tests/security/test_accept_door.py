@@ -172,6 +172,7 @@ ATTACKS = {
         lambda: made(sequence=(NOW - 60) * 1000), seen=NOW * 1000, not_asked=("verify", *FILE)
     ),
     "too old": Attack(lambda: made(sequence=(NOW - YEAR) * 1000), max_age=86400.0),
+    "of the future": Attack(lambda: made(sequence=(NOW + 3600) * 1000)),
     "of another builder": Attack(made, require=REQUIREMENT),
 }
 

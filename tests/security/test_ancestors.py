@@ -155,6 +155,30 @@ def test_what_was_deleted_is_withdrawn_by_its_digest(operator: Liar, api: Api, n
     ok(api.publish(bad))
 
 
+def test_what_nobody_here_knows_is_withdrawn_by_its_digest_and_namespace(
+    operator: Liar, api: Api, name: str
+) -> None:
+    """Retention removed it and nothing was made with it, but a bundle file of it is somewhere."""
+    server = operator.server
+    bad = make(KEYS["lane"], name=name, lane="pr-7", content=name.encode())
+    ok(api.publish(bad))
+    remove_as_collection_does(server, bad)
+    path = f"/v1/revisions/{bad.revision}/quarantine"
+    refused(api.http.put(path, json={"why": WHY}), 404, "not_found", "-n NAMESPACE")
+    for place in ("team", "other"):
+        body = {"label": "admin", "role": "admin", "namespace": place, "days": 1}
+        one = server.api(ok(api.http.post("/v1/tokens", json=body))["secret"])
+        answer = one.http.put(path, json={"why": WHY}, params={"namespace": place})
+        refused(answer, 404, "not_found", "does not exist")
+    status, said = operator.admin("quarantine", "set", bad.revision, "-n", "team", "--why", WHY)
+    assert status == 0, said
+    for publish in (api.publish, api.bundle):
+        refused(publish(bad), 403, "untrusted", WHY)
+    refused(api.publish(made_with(server.key, name, of(bad, KEYS["lane"]))), 403, "untrusted", WHY)
+    assert operator.admin("quarantine", "release", bad.revision)[0] == 0
+    ok(api.publish(bad))
+
+
 def remove_as_collection_does(server: Server, made: Publication) -> None:
     """Collection writes no line of its own for each revision."""
     with closing(sqlite3.connect(server.data / "index.sqlite3", timeout=60)) as index, index:
@@ -191,6 +215,25 @@ def test_who_may_not_administer_where_it_was_withdraws_no_deleted_revision(
             path = f"/v1/revisions/{digest}/quarantine"
             refused(other.http.put(path, json={"why": WHY}), 404, "not_found", "does not exist")
         assert offered(server, one.manifest.statement.name + "of") == [made[one.revision].revision]
+
+
+def test_a_claim_of_an_ancestor_withdraws_nothing_of_another_namespace(
+    server: Server, api: Api, name: str
+) -> None:
+    """An administrator elsewhere says that something was made with a revision that retention removed here."""
+    admin = {"label": "admin", "role": "admin", "namespace": "other", "days": 1}
+    other = server.api(ok(api.http.post("/v1/tokens", json=admin))["secret"])
+    gone = make(KEYS["lane"], name=name, lane="pr-7", content=name.encode())
+    ok(api.publish(gone))
+    remove_as_collection_does(server, gone)
+    claim = made_with(KEYS["other"], name, of(gone, KEYS["other"], "other"), namespace="other", target="x")
+    ok(other.publish(claim))
+    for where in ({}, {"namespace": "other"}, {"namespace": "team"}):
+        path = f"/v1/revisions/{gone.revision}/quarantine"
+        answer = other.http.put(path, json={"why": WHY}, params=where)
+        refused(answer, 404, "not_found", "does not exist")
+    ok(api.publish(gone))
+    ok(api.publish(made_with(server.key, name + "of", of(gone, KEYS["lane"]))))
 
 
 def revoke(server: Server, key: SigningKey, namespace: str = "team", why: str = WHY) -> dict[str, Any]:

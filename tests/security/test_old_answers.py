@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_making import Publication, Server, make, ok
+from registry_making import Publication, Server, make, ok, refused
 
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.environment.detect import detect
@@ -19,6 +19,7 @@ from tests.e2e.registries import client
 from .attacker import start
 
 DAY = 86400
+KERNEL = "aa/c" + 24 * "a" + ".picked_kernel"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def publish(server: Server, team: str, age: float = 0.0, expires: int | None = N
         namespace=team,
         name="model",
         sequence=int((time.time() - age) * 1000),
-        path="aa/c" + 24 * "a" + ".picked_kernel",
+        path=KERNEL,
         fingerprint=dict(detect()),
         expires=expires,
     )
@@ -49,18 +50,20 @@ def publish(server: Server, team: str, age: float = 0.0, expires: int | None = N
     return made
 
 
-def attach(server: Server, team: str, place: Path, **variables: str) -> dict[str, Any]:
-    """What a service on the node ``place`` says of its start."""
+def in_the_future(seconds: float) -> int:
+    """Return the sequence of what is signed then."""
+    return int((time.time() + seconds) * 1000)
+
+
+def attach(server: Server, team: str, place: Path, wrong_by: float = 0.0, **variables: str) -> dict[str, Any]:
+    """What a service on the node ``place`` says of its start. ``wrong_by``: seconds of its clock."""
     place.mkdir(exist_ok=True)
-    return start(
-        "attached.py",
-        json.dumps({"name": f"{team}/model"}),
-        place=place,
-        CACHESVC_URL=server.url,
-        CACHESVC_TOKEN=server.token,
-        CACHESVC_TRUSTED_KEYS=server.ready["trust"],
-        **variables,
-    )
+    trust = {"CACHESVC_URL": server.url, "CACHESVC_TRUSTED_KEYS": server.ready["trust"]}
+    told = json.dumps({"name": f"{team}/model"})
+    variables = {**trust, "CACHESVC_TOKEN": server.token, **variables}
+    if wrong_by:
+        return start("late_clock.py", str(wrong_by), told, place=place, **variables)
+    return start("attached.py", told, place=place, **variables)
 
 
 def test_a_registry_rolls_a_fresh_node_back_and_the_age_of_the_revision_stops_it(
@@ -108,6 +111,51 @@ def test_every_reader_of_the_door_refuses_what_is_too_old(server: Server, team: 
     trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": str(tmp_path / "store")}
     verified = client("verify", str(file), **trusts)
     assert verified.returncode != 0 and "signed 400.0 d ago" in verified.stdout + verified.stderr, verified
+
+
+def test_a_signer_dates_a_revision_into_the_future_so_that_it_never_is_too_old(
+    server: Server, team: str, tmp_path: Path
+) -> None:
+    """No registry takes it, to 300 s; and nobody who gets it in another way counts it as young."""
+
+    def dated(ahead: float) -> Publication:
+        facts = {"path": KERNEL, "fingerprint": dict(detect())}
+        return make(server.key, namespace=team, name="model", sequence=in_the_future(ahead), **facts)
+
+    for lane in (None, "pr-1"):
+        late = make(server.key, namespace=team, name="model", lane=lane, sequence=in_the_future(400))
+        for publish_it in (server.api().publish, server.api().bundle):
+            refused(publish_it(late), 422, "invalid", "in the future", "set the signing machine's clock")
+    ok(server.api().publish(dated(200)))
+    made, file = dated(400 * DAY), tmp_path / "late.cachesvc"
+    (tmp_path / "pack").write_bytes(made.pack)
+    write_bundle(file, made.envelope, tmp_path / "pack")
+    for number, more in enumerate(({}, {"CACHESVC_MAX_AGE": "30d"}, {"CACHESVC_MAX_AGE": "9000d"})):
+        place = tmp_path / f"node{number}"
+        seen = attach(server, team, place, CACHESVC_BUNDLE=str(file), CACHESVC_URL="", **more)
+        assert seen["installed"] == [], seen
+        assert "signed 400.0 d after this machine's time: a clock is wrong" in seen["problems"][0], seen
+        assert (place / "log").read_text().count("after this machine's time") == 1
+    trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": str(tmp_path / "store")}
+    verified = client("verify", str(file), **trusts)
+    assert verified.returncode != 0 and "a clock is wrong" in verified.stdout + verified.stderr, verified
+
+
+def test_a_node_whose_clock_is_set_back_compiles_and_says_why(
+    server: Server, team: str, tmp_path: Path
+) -> None:
+    """It knows no age, so nothing counts, with one line at each start, until the clock is right."""
+    made = publish(server, team)
+    place = tmp_path / "node"
+    assert attach(server, team, place)["installed"] == [str(made.revision)]
+    for behind in (365 * DAY, 3600):
+        seen = attach(server, team, place, wrong_by=-behind)
+        assert seen["installed"] == [], seen
+        assert "after this machine's time: a clock is wrong, and its age is not known" in seen["problems"][0]
+        assert "set this machine's clock" in seen["problems"][0], seen
+        assert (place / "log").read_text().count("after this machine's time") == 1
+    for behind in (250, 0):
+        assert attach(server, team, place, wrong_by=-behind)["installed"] == [str(made.revision)]
 
 
 def test_a_registry_rolls_a_reader_of_bundles_back_and_the_age_stops_it(

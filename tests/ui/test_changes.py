@@ -158,7 +158,7 @@ def test_a_collection_that_makes_starts_cold_says_whose_and_asks(own_site: Site)
 
 def _entries(one: Site) -> list[Digest]:
     with one.inside.registry.index.read() as unit:
-        return [row.entry for row in unit.inventory.search(Search(), None, 100)]
+        return [row.entry for row in unit.inventory.search(Search(), None, 100)[0]]
 
 
 def test_a_form_of_no_page_of_this_session_changes_nothing(own_site: Site) -> None:

@@ -27,6 +27,7 @@ from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.provenance import read_statement
 from cachesvc_client.wire.text import count_text
 
@@ -218,11 +219,15 @@ def set_quarantine(
     context: typer.Context,
     revision: RevisionId,
     why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Where a revision was that is not here any more.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Offer the bytes of a revision to nobody, on every replica within 5 s, and take them at no commit, also
     when the revision is deleted; services compile for themselves. What was made with it is withheld too."""
-    _mark(context, revision, "quarantine", why, as_json)
+    where = f"?namespace={parse_option(lambda: Namespace(namespace))}" if namespace else ""
+    _mark(context, revision, f"quarantine{where}", why, as_json)
 
 
 @quarantines.command("release")
@@ -273,7 +278,7 @@ def _withheld_text(row: RevisionRecord) -> str:
 
 
 def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:
-    """Pin or quarantine a revision, for a reason, and show it. ``mark``: the last part of the route."""
+    """Pin or quarantine a revision, for a reason, and show it. ``mark``: the end of the route."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         row = registry.call(

@@ -182,8 +182,9 @@ class Keeper:
     def _offered(self, remote: Remote, name: Name) -> Iterator[ResolvedRevision]:
         """Yields the heads of a name's trunk that the registry offers to the environments that built them."""
         groups: dict[bytes, list[EntrySummary]] = {}
-        for row in remote.entries(name, limit=_MAX_LISTING_BYTES)[:_MAX_ENTRIES]:
-            if row.lane is None and all(each.chooses(row.fingerprint) for each in self._selection.factors):
+        listed = remote.entries(name, limit=_MAX_LISTING_BYTES, trunk=True)
+        for row in [row for row in listed if row.lane is None][:_MAX_ENTRIES]:
+            if all(each.chooses(row.fingerprint) for each in self._selection.factors):
                 groups.setdefault(canonical(row.fingerprint), []).append(row)
         for rows in groups.values():
             for start in range(0, len(rows), _ENTRIES_AT_ONCE):
@@ -297,6 +298,8 @@ class Keeper:
         now, listed = time.monotonic(), {pack.pack.hex for pack in wanted}
         packs = self._store.packs()
         self._unlisted = {name: self._unlisted.get(name, now) for name in packs if name not in listed}
+        if self._peers is not None:
+            self._peers.keep_only(listed)
         present = [
             PresentPack(name, status.st_size, now - self._unlisted[name] if name in self._unlisted else None)
             for name, status in packs.items()

@@ -188,10 +188,15 @@ class Remote:
         return self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
 
     def entries(
-        self, name: Name, deadline: float | None = None, limit: int = MAX_RESOLVE_BYTES
+        self,
+        name: Name,
+        deadline: float | None = None,
+        limit: int = MAX_RESOLVE_BYTES,
+        trunk: bool = False,
     ) -> tuple[EntrySummary, ...]:
-        """Lists all entries under a name and tag; reads ``limit`` bytes at most."""
-        query = urllib.parse.urlencode({"name": name.name, "tag": name.tag})
+        """Lists the entries under a name and tag, all or the trunk's; reads ``limit`` bytes at most."""
+        of_trunk = {"trunk": "true"} if trunk else {}
+        query = urllib.parse.urlencode({"name": name.name, "tag": name.tag, **of_trunk})
         path = f"/v1/namespaces/{name.namespace}/entries?{query}"
         return self.rows(path, EntrySummary, deadline, limit)
 
@@ -301,8 +306,8 @@ class Remote:
         return self._parse(answer_type, answer.body, MAX_ANSWER_BYTES)
 
     def names(self, namespace: Namespace, limit: int = MAX_RESOLVE_BYTES) -> tuple[NameSummary, ...]:
-        """Lists the names of a namespace with their tags; reads ``limit`` bytes at most."""
-        return self.rows(f"/v1/namespaces/{namespace}/names", NameSummary, limit=limit)
+        """Lists the names of a namespace's trunk with their tags; reads ``limit`` bytes at most."""
+        return self.rows(f"/v1/namespaces/{namespace}/names?trunk=true", NameSummary, limit=limit)
 
     def rows(
         self, path: str, item: type[R], deadline: float | None = None, limit: int = MAX_RESOLVE_BYTES

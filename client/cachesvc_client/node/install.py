@@ -101,7 +101,8 @@ def install(
     the file that exists, whose values win. A folder below a root that is a link is refused (``Untrusted``).
     An install that failed or was killed leaves whole files, and no ``last`` file whose companions are
     missing. Kinds without rules or root are skipped. Any number of processes may install the same pack at
-    once. File modes are the records', less the umask.
+    once. File modes are the records', less the umask;
+    only a library is executable.
     ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
     places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
     skipped. ``step`` is for tests that kill the process at each step.
@@ -142,6 +143,11 @@ def plan_install(
 def serves_rank(file: FileRecord, rank: int | None) -> bool:
     """Returns whether a rank needs this file. A process alone (``None``) needs all files."""
     return rank is None or not file.ranks or rank in file.ranks
+
+
+def installed_mode(file: FileRecord) -> int:
+    """Return the mode of a file here: no compiler starts a file of its cache as a program."""
+    return file.mode if file.path.endswith(".so") else 0o644
 
 
 def prepare_root(root: Path) -> None:
@@ -305,7 +311,7 @@ class _Writer:
         self._roots.add(task.root)
         private = self._folders.open(task.root, self._private_name)
         try:
-            size = write_new_file(private, _TEMPORARY_NAME, task.file.mode, chunks, self._step)
+            size = write_new_file(private, _TEMPORARY_NAME, installed_mode(task.file), chunks, self._step)
             yield Temporary(private, _TEMPORARY_NAME, size)
         finally:
             unlink_if_present(private, _TEMPORARY_NAME)

@@ -21,7 +21,7 @@ from ..bundle.pack import PackReader
 from ..kinds.rules import KindRules
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.records import FileRecord, Manifest
-from .install import InstallTask, plan_install, prepare_root
+from .install import InstallTask, installed_mode, plan_install, prepare_root
 from .safe_files import FOLDER_FLAGS, PRIVATE, Step, Temporary, write_new_file
 
 log = logging.getLogger("cachesvc")
@@ -139,7 +139,7 @@ class Staging:
 
     def _stage(self, task: InstallTask, stream: _Stream) -> None:
         place, name = self._place(task.root), str(len(self._staged))
-        size = write_new_file(place, name, task.file.mode, stream.chunks(task.file), self._step)
+        size = write_new_file(place, name, installed_mode(task.file), stream.chunks(task.file), self._step)
         self._staged[task.file.kind, task.file.path] = Temporary(place, name, size)
 
     def _place(self, root: Path) -> int:

@@ -164,12 +164,19 @@ class Acceptance:
 
     def _check_age(self, revision: Accepted) -> None:
         """Raise ``Untrusted`` if the revision was signed too long ago: whoever has old files may serve them,
-        and withhold what was published since."""
+        and withhold what was published since. What is signed for the future would never be too old."""
         statement = revision.manifest.statement
         bound, whose, longer = self._longest_age(statement)
-        if _age(statement) > bound + CLOCK_SKEW_SECONDS:
+        age = _age(statement)
+        if age < -CLOCK_SKEW_SECONDS:
             raise Untrusted(
-                f"{statement.full_name}: signed {duration_text(_age(statement))} ago, more than the "
+                f"{statement.full_name}: signed {duration_text(-age)} after this machine's time: a clock is "
+                "wrong, and its age is not known",
+                "set this machine's clock; if it is right: cachesvc warm publishes it again",
+            )
+        if age > bound + CLOCK_SKEW_SECONDS:
+            raise Untrusted(
+                f"{statement.full_name}: signed {duration_text(age)} ago, more than the "
                 f"{duration_text(bound)} {whose}",
                 f"cachesvc warm publishes it again; or allow more: {longer}",
             )

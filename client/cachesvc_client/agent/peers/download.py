@@ -18,6 +18,7 @@ from ...wire.digest import Digest
 from ...wire.names import Namespace
 from ...wire.peers import PeerSource
 from ...wire.records import Frame
+from .options import PeerOptions
 from .server import GRACE_SECONDS, LEAST_RATE
 
 _CONNECT_SECONDS = 2.0
@@ -61,19 +62,20 @@ class MissingPack:
 
 
 def bytes_from_peer(
-    source: PeerSource, port: int, missing: MissingPack, offset: int, until: float
+    source: PeerSource, options: PeerOptions, missing: MissingPack, offset: int, until: float
 ) -> Iterator[bytes]:
     """Yields the bytes of a pack from ``offset`` on, each frame after its digest was checked.
 
-    Sends no token and no credential, follows no redirect, and uses no proxy. ``until``: a value of
-    ``time.monotonic``, at which this ends in any case. Raises `PeerBusy` and `PeerUseless`.
+    Comes from the address of this agent's own, so that its share at the peer is its own. Sends no token and
+    no credential, follows no redirect, and uses no proxy. ``until``: a value of ``time.monotonic``, at which
+    this ends in any case. Raises `PeerBusy` and `PeerUseless`.
     """
     frames = [frame for frame in missing.frames if frame.offset + frame.size > offset]
     begin = 0 if offset < len(PACK_MAGIC) else frames[0].offset
     left = missing.size - begin
     clock = Clock(min(until, time.monotonic() + GRACE_SECONDS + left / LEAST_RATE), _STALL_SECONDS)
     path = f"/v1/packs/{missing.pack.hex}/{source.capability}"
-    with _answer(source.address, port, path, begin, missing.size, clock) as answer:
+    with _answer(source.address, options, path, begin, missing.size, clock) as answer:
         if begin == 0:
             magic = _read(answer, len(PACK_MAGIC))
             _demand(magic == PACK_MAGIC, "other bytes")
@@ -87,16 +89,18 @@ def bytes_from_peer(
 
 @contextlib.contextmanager
 def _answer(
-    address: str, port: int, path: str, begin: int, size: int, clock: Clock
+    address: str, options: PeerOptions, path: str, begin: int, size: int, clock: Clock
 ) -> Iterator[http.client.HTTPResponse]:
     """Sends one GET and yields its answer, which has the bytes from ``begin`` to the end of the pack."""
     content_range = f"bytes {begin}-{size - 1}/{size}"
     try:
-        connection = socket.create_connection((address, port), clock.left(_CONNECT_SECONDS))
+        connection = socket.create_connection(
+            (address, options.port), clock.left(_CONNECT_SECONDS), source_address=(options.address, 0)
+        )
     except OSError as error:
         raise PeerUseless("gone", f"no connection: {error.strerror or error}") from None
     with connection:
-        inner = http.client.HTTPConnection(address, port)
+        inner = http.client.HTTPConnection(address, options.port)
         inner.auto_open = 0
         inner.sock = TimedSocket(connection, clock)
         try:

@@ -6,7 +6,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...http.registry import Remote
@@ -145,6 +145,12 @@ class Peers:
                 if self._exchange(remote, namespace, packs[start : start + MAX_OFFERS], ()) is None:
                     return
 
+    def keep_only(self, listed: Collection[str]) -> None:
+        """Stop to give what no list names any more, by the digits of the digests: it may be withdrawn. The
+        services of this node keep it for a while."""
+        for pack in [pack for pack in self._namespaces if pack.hex not in listed]:
+            self.remove(pack.hex)
+
     def remove(self, name: str) -> None:
         """Stops to give a pack, which is named by the digits of its digest."""
         self.shelf.remove(name)
@@ -247,7 +253,7 @@ class Peers:
         while sources and offset < one.size:
             source = sources.pop(random.randrange(len(sources)))
             try:
-                for data in bytes_from_peer(source, self._options.port, one, offset, patience.until):
+                for data in bytes_from_peer(source, self._options, one, offset, patience.until):
                     offset += len(data)
                     patience.note_progress()
                     self._measures.add("peer_received_bytes_total", len(data))

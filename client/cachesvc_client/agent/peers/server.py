@@ -9,6 +9,7 @@ import socket
 import socketserver
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -22,6 +23,10 @@ MAX_TRANSFERS = 4
 pack meanwhile gives it to them."""
 MAX_CONNECTIONS = 32
 """Number of connections at the same time; a further one is closed."""
+TRANSFERS_OF_ONE = 2
+"""Number of packs that are sent to one address at the same time: an agent gets one after the other."""
+CONNECTIONS_OF_ONE = 8
+"""Number of connections of one address at the same time."""
 HEAD_SECONDS = 5.0
 """Seconds that a request may take to arrive."""
 GRACE_SECONDS = 10.0
@@ -68,20 +73,20 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, shelf: Shelf, options: PeerOptions, measures: Measures) -> None:
         self.shelf, self.measures = shelf, measures
-        self.transfers = threading.BoundedSemaphore(MAX_TRANSFERS)
-        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self.transfers = _Shares(MAX_TRANSFERS, TRANSFERS_OF_ONE)
+        self._connections = _Shares(MAX_CONNECTIONS, CONNECTIONS_OF_ONE)
         self.address_family = socket.AF_INET6 if ":" in options.address else socket.AF_INET
         super().__init__((options.address, options.port), _Connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts the thread of a connection, or closes it if there are too many."""
-        if not self._connections.acquire(blocking=False):
+        if not self._connections.take(client_address[0]):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # the system has no room for a thread
-            self._connections.release()
+            self._connections.give_back(client_address[0])
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -89,10 +94,33 @@ class _Server(socketserver.ThreadingTCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            self._connections.give_back(client_address[0])
 
     def handle_error(self, *_: object) -> None:
         """Says nothing of a connection that breaks."""
+
+
+class _Shares:
+    """Counts what is under way, in all and for each address. Thread-safe."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Return whether there is room for one more of an address, and count it then."""
+        with self._lock:
+            if self._taken.total() >= self._most or self._taken[address] >= self._most_of_one:
+                return False
+            self._taken[address] += 1
+            return True
+
+    def give_back(self, address: str) -> None:
+        """Count one less of an address."""
+        with self._lock:
+            self._taken[address] -= 1
+            self._taken += Counter()  # drops what is zero
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -120,13 +148,13 @@ class _Connection(socketserver.BaseRequestHandler):
         begin, last = (int(asked[1]), int(asked[2])) if asked else (0, size - 1)
         if not begin <= last < size:
             self._refuse("416 Range Not Satisfiable")
-        elif not self.server.transfers.acquire(blocking=False):
+        elif not self.server.transfers.take(self.client_address[0]):
             self._refuse("503 Service Unavailable")
         else:
             try:
                 self._send(file, begin, last, size)
             finally:
-                self.server.transfers.release()
+                self.server.transfers.give_back(self.client_address[0])
 
     def _send(self, file: BinaryIO, begin: int, last: int, size: int) -> None:
         left = last + 1 - begin
