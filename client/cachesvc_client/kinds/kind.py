@@ -233,6 +233,12 @@ class KindState:
         """Return whether code for the host's CPU was built or loaded."""
         return False
 
+    def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
+        """Return why code of this process's files in ``root`` may use instructions of the host's CPU beyond
+        ``flags`` of ``/proc/cpuinfo``; an empty text if it is known to use none. ``left``: as `used_files`
+        has it."""
+        return "nobody knows which instructions it uses" if self.used_files(root, left=left) else ""
+
     def has_opened(self) -> bool:
         """Return whether a compiler has opened a file of the folder outside of ``compile_fx``."""
         return False

@@ -15,7 +15,7 @@ from ...hooks import imports
 from ...hooks.table import Hook
 from ..kind import Kind, KindState, ProcessCallbacks
 from . import tuning
-from .host_kernels import HostKernels, accepted_folders, host_id
+from .host_kernels import HostKernels, accepted_folders
 from .recompile import recompile_all
 from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
 from .settings import switched_off
@@ -91,7 +91,7 @@ class InductorState(KindState):
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
-        self._kernels.host = host_id(fingerprint)
+        self._kernels.set_environment(fingerprint)
 
     def use_folder(self, root: Path) -> None:
         """Allow this host's own kernels of this folder to be loaded."""
@@ -138,6 +138,10 @@ class InductorState(KindState):
     def keys_since(self, records: int) -> set[str]:
         """Return the FX and AOT keys that were saved or hit after the first ``records``."""
         return self._used.keys(since=records)
+
+    def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
+        """Return why a host kernel that was compiled here may use instructions beyond ``flags``."""
+        return self._kernels.beyond
 
     def has_host_code(self) -> bool:
         """Return whether host kernels were built or loaded."""
