@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.outcome.judge import OTHER_KEYS, SAME_KEYS
+from cachesvc_client.outcome.judge import OTHER_KEYS
 
 from .conftest import Built
 from .harness import QUICK, run
@@ -21,7 +21,8 @@ CASES = [
     ("capability avx2", "", "cpu_isa: here avx2, entry "),
     ("cut kernel", "partial", DAMAGED),
     ("cut graph", "partial", DAMAGED),
-    ("overwritten graph", "partial", SAME_KEYS),
+    ("overwritten graph", "partial", DAMAGED),
+    ("overwritten trace", "hit", DAMAGED),
     ("cut trace", "hit", DAMAGED),
     ("switched off", "partial", OFF),
 ]

@@ -217,6 +217,10 @@ class KindState:
         """Return the compilers' own keys whose files were saved or hit."""
         return set()
 
+    def absent_keys(self) -> set[str]:
+        """Return the compilers' own keys that were looked up and for which no file could be used."""
+        return set()
+
     def used_paths(self) -> set[str]:
         """Return the paths of files that were used and that no key of a compiler names."""
         return set()

@@ -203,7 +203,8 @@ class ProcessOutput(ProcessFolders):
         """Return in words which files of revisions that were installed here are gone or damaged."""
         from .lost_files import lost_files
 
-        return tuple(lost_files(installed, self.folders.every_roots()))
+        absent = set().union(*(state.absent_keys() for state in self.kinds.values()))
+        return tuple(lost_files(installed, self.folders.every_roots(), absent))
 
     def used_paths(self) -> set[str]:
         """Return the paths of files that this process used and that no key of a compiler names."""

@@ -48,6 +48,7 @@ HOW = {
     "cut kernel": lambda: (damage("**/*.so"), call())[1],
     "cut graph": lambda: (damage("fxgraph/**/*"), call())[1],
     "overwritten graph": lambda: (damage("fxgraph/**/*", flip=True), call())[1],
+    "overwritten trace": lambda: (damage("aotautograd/**/*", flip=True), call())[1],
     "cut trace": lambda: (damage("aotautograd/**/*"), call())[1],
     "switched off": lambda: (setattr(config, "fx_graph_cache", False), call())[1],
 }

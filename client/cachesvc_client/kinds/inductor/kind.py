@@ -77,6 +77,7 @@ class InductorState(KindState):
     def __init__(self) -> None:
         self._used = UsedFiles()
         self._kernels = HostKernels(self._used)
+        self._absent: set[str] = set()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place, also those of Inductor's autotuner."""
@@ -87,7 +88,21 @@ class InductorState(KindState):
             hook.install(self._used.save)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():
-            hook.install(functools.partial(_look, self._used.left, callbacks.missed, absent))
+            hook.install(functools.partial(self._look, callbacks.missed, absent))
+
+    def _look(self, missed: Callable[[str], bool], absent: Callable[[Any], bool], call: imports.Call) -> Any:
+        """Run in the place of a look-up. ``missed``: takes a key that was not found, and returns whether to
+        look again; called until it returns false, since the guards of a dynamic graph may fit another
+        revision's."""
+        answer = call()
+        if not absent(answer):
+            return answer
+        key = str(call.argument("key"))
+        while absent(answer) and not self._used.left() and missed(key):
+            answer = call.original(*call.args, **call.kwargs)
+        if absent(answer):
+            self._absent.add(key)
+        return answer
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
@@ -122,6 +137,10 @@ class InductorState(KindState):
     def used_keys(self) -> set[str]:
         """Return the FX and AOT keys that were saved or hit."""
         return self._used.keys()
+
+    def absent_keys(self) -> set[str]:
+        """Return the FX and AOT keys that were looked up and for which no file could be used."""
+        return self._absent
 
     def found_keys(self) -> set[str]:
         """Return the FX and AOT keys of what was found in this process's folder, and not made by it."""
@@ -162,21 +181,6 @@ class InductorState(KindState):
     def recompile(self, why: str) -> None:
         """Make every compiled function compile again at its next call."""
         recompile_all(why)
-
-
-def _look(
-    left: Callable[[], str],
-    missed: Callable[[str], bool],
-    absent: Callable[[Any], bool],
-    call: imports.Call,
-) -> Any:
-    """Run in the place of a look-up. ``left``: returns whether the program has chosen the folder. ``missed``:
-    takes a key that was not found, and returns whether to look again; called until it returns false, since
-    the guards of a dynamic graph may fit another revision's."""
-    answer = call()
-    while absent(answer) and not left() and missed(str(call.argument("key"))):
-        answer = call.original(*call.args, **call.kwargs)
-    return answer
 
 
 def default_folder() -> Path:
