@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -135,3 +136,19 @@ def test_a_process_with_little_around_it_restores(tmp_path: Path, small: Built) 
         **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONSAFEPATH": "1", "LC_ALL": "C"},
     )
     assert result.answer["state"] == "hit" and result.answer["reasons"] == [], result.err[-2000:]
+
+
+@pytest.mark.parametrize("years", [1, -1])
+def test_a_store_that_was_written_under_another_clock_restores(
+    tmp_path: Path, small: Built, years: int
+) -> None:
+    """The clock was set back by a year, or ahead: every file is of the future, or old."""
+    variables = {"CACHESVC_TRUSTED_KEYS": small.trusted}
+    for start in ("before", "after"):
+        result = serve(tmp_path, f"bundle={small.bundle}", compilers=False, **variables)
+        answer = result.answer
+        assert (answer["state"], answer["reasons"]) == ("hit", []), (start, answer, result.err[-2000:])
+        moment = time.time() + years * 365 * 86400
+        for folder in (tmp_path / "home", tmp_path / "tmp"):
+            for path in [folder, *folder.rglob("*")]:
+                os.utime(path, (moment, moment), follow_symlinks=False)
