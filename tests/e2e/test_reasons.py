@@ -20,6 +20,7 @@ CASES = [
     ("capability default", "inert", "cpu_isa: here INVALID_VEC_ISA, entry "),
     ("capability avx2", "", "cpu_isa: here avx2, entry "),
     ("cut kernel", "partial", DAMAGED),
+    ("cut kernel, other threads", "inert", DAMAGED),
     ("cut graph", "partial", DAMAGED),
     ("overwritten graph", "partial", DAMAGED),
     ("overwritten trace", "hit", DAMAGED),
@@ -42,6 +43,7 @@ def test_the_first_reason_is_the_cause(
     reasons = answer["reasons"]
     assert reasons[0].startswith(reason), reasons
     assert len(set(reasons)) == len(reasons) and OTHER_KEYS not in reasons
+    assert answer["differences"] == [] or not reason.startswith((DAMAGED, OFF)), "no factor is the cause"
     if answer["differences"]:
         assert reasons[0].partition(":")[0] == answer["differences"][0], "as `explain` names it"
     warned = [line for line in result.err.splitlines() if "compiled here after a restore" in line]
