@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -152,3 +153,29 @@ def test_a_store_that_was_written_under_another_clock_restores(
         for folder in (tmp_path / "home", tmp_path / "tmp"):
             for path in [folder, *folder.rglob("*")]:
                 os.utime(path, (moment, moment), follow_symlinks=False)
+
+
+def test_with_a_space_in_every_path_the_service_restores(tmp_path: Path, small: Built) -> None:
+    """PyTorch alone compiles nothing there, since its own folder is in TMPDIR."""
+    home, temporary = tmp_path / "my home", tmp_path / "my tmp"
+    home.mkdir()
+    temporary.mkdir()
+    unshare, mount, shell = (str(shutil.which(name)) for name in ("unshare", "mount", "sh"))
+    private = (unshare, "--mount", shell, "-c", f'{mount} -t tmpfs tmpfs /var/tmp && exec "$@"', "sh")
+    if os.geteuid() != 0 or subprocess.run([*private, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    result = run(
+        "serve.py",
+        "small=1",
+        f"bundle={small.bundle}",
+        place=tmp_path,
+        compilers=False,
+        before=private,
+        **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "CACHESVC_STORE": str(tmp_path / "my store")},
+        HOME=str(home),
+        TMPDIR=str(temporary),
+    )
+    answer = result.answer
+    assert answer["state"] == "hit" and answer["observed"]["compilations"] == 0, result.err[-2000:]
+    [reason] = answer["reasons"]
+    assert reason.startswith(f"CACHESVC_STORE is not used: node store {tmp_path}/my store: path: ")
