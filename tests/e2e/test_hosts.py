@@ -16,7 +16,7 @@ import pytest
 from tests.mounts import tmpfs
 
 from .conftest import Built
-from .harness import QUICK, ProgramResult, run
+from .harness import QUICK, ProgramResult, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -179,3 +179,18 @@ def test_with_a_space_in_every_path_the_service_restores(tmp_path: Path, small: 
     assert answer["state"] == "hit" and answer["observed"]["compilations"] == 0, result.err[-2000:]
     [reason] = answer["reasons"]
     assert reason.startswith(f"CACHESVC_STORE is not used: node store {tmp_path}/my store: path: ")
+
+
+def test_a_frozen_program_is_left_alone_with_one_reason(tmp_path: Path, small: Built) -> None:
+    """PyInstaller and cx_Freeze set ``sys.frozen``. With PyInstaller, names of files in torch's code are not
+    those of its files, so that all of torch looked replaced, and was read for minutes."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.frozen = True\n")
+    paths = os.pathsep.join((str(site), environment(tmp_path)["PYTHONPATH"]))
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONPATH": paths}
+    result = run("serve.py", "small=1", f"bundle={small.bundle}", place=tmp_path, **variables)
+    answer = result.answer
+    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
+    [reason] = answer["reasons"]
+    assert "not usable: this program is frozen" in reason
