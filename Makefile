@@ -142,7 +142,7 @@ test-hosts: $(STAMP)  ## services on hosts as they are: folders that do not fit,
 	@$(PYTEST) tests/e2e/test_hosts.py tests/e2e/test_hosts_folders.py tests/node/test_folder_probe.py tests/faults $(ARGS)
 
 faults: $(STAMP)  ## every fault of docs/faults.md in a real service at each moment, 20 minutes, and its table; ARGS="stat:" for some
-	@$(BIN)/python -m tests.faults $(ARGS); status=$$?; $(BIN)/python -m tools.faults_page; exit $$status
+	@$(BIN)/python -m tests.faults $(ARGS); status=$$?; $(BIN)/python -m tests.faults.hosts; $(BIN)/python -m tools.faults_page; exit $$status
 
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)

@@ -1,4 +1,5 @@
-"""``python -m tools.faults_page``: writes the table of injected faults into docs/faults.md.
+"""``python -m tools.faults_page``: writes the table of injected faults, and what `doctor` says on some hosts,
+into docs/faults.md.
 
 `make faults` runs the services and then this; `make pages` runs this alone, over the results that are noted.
 """
@@ -8,19 +9,39 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.faults.hosts import RESULTS as HOSTS
 from tests.faults.matrix import FAULTS, RESULTS
 from tools.markdown import DOCS, generated, table
 
 PAGE = DOCS / "faults.md"
-BEGIN = generated("benchmarks/results/faults.json")
 END = "<!-- End of what is generated. -->"
 COLUMNS = ("start", "install", "first compile", "later compile", "exit")
 
 
 def render() -> str:
-    """Return the whole page, with the table in its place."""
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    """Return the whole page, with the tables in their places."""
+    page = _with_section(PAGE.read_text(), "benchmarks/results/faults.json", _faults())
+    return _with_section(page, "benchmarks/results/hosts.json", _hosts())
+
+
+def _with_section(page: str, source: str, lines: list[str]) -> str:
+    begin = generated(source)
+    head, _, rest = page.partition(begin)
+    tail = rest.partition(END)[2]
+    return head + "\n".join([begin, "", *lines, "", END]) + tail
+
+
+def _hosts() -> list[str]:
+    noted: dict[str, list[tuple[str, str, str]]] = json.loads(HOSTS.read_text())
+    rows = [
+        (f"**{host}**" * (not number), *one)
+        for host, said in noted.items()
+        for number, one in enumerate(said)
+    ]
+    return table(("host", "", "", "doctor says"), rows)
+
+
+def _faults() -> list[str]:
     noted: dict[str, Any] = json.loads(RESULTS.read_text())
     cells = noted["cells"]
     versions = ", ".join(f"{name} {number}" for name, number in noted["versions"].items())
@@ -30,16 +51,11 @@ def render() -> str:
         (f"`{fault}`", *(cells.get(fault, {}).get(moment, {}).get("said", "") for moment in COLUMNS))
         for fault in FAULTS
     ]
-    lines = [
-        BEGIN,
-        "",
+    return [
         f"{noted['date']}, {versions}: {len(ran)} services, {broken} broken.",
         "",
         *table(("fault", *COLUMNS), rows),
-        "",
-        END,
     ]
-    return head + "\n".join(lines) + tail
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.errors import Unsupported
+from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.records import Manifest, PackRecord
@@ -49,6 +50,8 @@ class EntryBuild:
         self.target = target
         self.notes = list(notes)
         self.compile_result = PhaseResult("compile")
+        self.fingerprint: Fingerprint = {}
+        """The environment that the files need, as the last process that captured them says."""
         self.files: tuple[CapturedFile, ...] = ()
         self.choices: tuple[CapturedFile, ...] = ()
         """The files of the settled entry with what the compiler chose by timing."""
@@ -66,14 +69,16 @@ class EntryBuild:
         self.target.show_step("compile")
         folder = self.target.folder / "compile"
         self.compile_result = self._run("compile", folder, stage=self.stage, keep=True)
-        self.files, self.keys = self.compile_result.capture, self.compile_result.keys
+        self.keys = self.compile_result.keys
+        self._take(self.compile_result)
         _raise_error(self.compile_result)
         if judge.needs_finalise(self.compile_result):
             self.target.show_step("finalise")
             shutil.rmtree(self.stage, ignore_errors=True)
             finalised = self._run("finalise", folder, stage=self.stage)
             _raise_error(finalised)
-            self.files, self.keys, self.finalised = finalised.capture, finalised.keys, True
+            self.keys, self.finalised = finalised.keys, True
+            self._take(finalised)
         shutil.rmtree(folder / "store", ignore_errors=True)
         self.notes += judge.unproven(self.compile_result, without_gpu=self.target.warm.device is not None)
         for problems in (judge.output_differences, judge.uncacheable_graphs):
@@ -81,6 +86,15 @@ class EntryBuild:
                 raise BuildFailed(reasons)
         if not any(kinds_used.decides_fit(file.kind) for file in self.files):
             raise BuildFailed(("nothing was compiled, so there is nothing to publish",))
+
+    def _take(self, result: PhaseResult) -> None:
+        """Go on with what a process captured."""
+        self.files, self.fingerprint = result.capture, result.fingerprint
+        if result.beyond_level:
+            level = self.target.job.spec.march
+            self.notes.append(
+                f"not known to be built for {level}, so it is for this CPU: {result.beyond_level}"
+            )
 
     def prove(self) -> PhaseResult:
         """Settle and trim; return the replay of the files that are left, which did no work.
@@ -143,7 +157,8 @@ class EntryBuild:
                 prefix = "" if replay.error else f"not settled after {self.replays} fresh processes: "
                 raise BuildFailed((prefix + "; ".join(reasons),), replay, replay.trace)
             shutil.rmtree(self.stage, ignore_errors=True)
-            self.files, self.stage = replay.capture, stage
+            self.stage = stage
+            self._take(replay)
 
     def _trim(self, settled: PhaseResult) -> PhaseResult:
         """Leave out what no replay used, and return the replay of the rest.
@@ -260,7 +275,7 @@ class EntryBuild:
         return Draft(
             name=warm.name,
             target=self.target.job.target,
-            fingerprint=self.compile_result.fingerprint,
+            fingerprint=self.fingerprint,
             workload=self.target.workload,
             scopes=self.compile_result.scopes,
             lane=warm.lane,
@@ -289,7 +304,7 @@ class EntryBuild:
         if warm.origin is None:
             return None
         provenance = warm.origin.provenance(
-            warm.name, warm.lane, self.target.job.target, compiled.fingerprint, compiled.scopes
+            warm.name, warm.lane, self.target.job.target, self.fingerprint, compiled.scopes
         )
         return warm.origin.statement(provenance, pack)
 

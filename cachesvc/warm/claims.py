@@ -6,6 +6,7 @@ import math
 import secrets
 
 from cachesvc_client.claims.acquire import ClaimOutcome, acquire_or_wait, describe_this_process
+from cachesvc_client.environment.march import for_level
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 from cachesvc_client.wire.records import Manifest
 
@@ -47,7 +48,7 @@ def claim_or_wait(target: TargetContext) -> ClaimOutcome[Manifest]:
 def _subject(target: TargetContext) -> ClaimSubject:
     """Return what the run compiles, as far as that is known before the compile."""
     name, workload = target.warm.name, target.workload.key
-    environment = exact_environment(target.eager.fingerprint)
+    environment = exact_environment(for_level(target.eager.fingerprint))
     return ClaimSubject(
         name.namespace, name.name, environment, name.tag, target.warm.lane, target.job.target, workload
     )

@@ -68,10 +68,12 @@ def describe_compiles(request: PhaseRequest, observer: counters.Observer) -> Pha
     """Return a result with what this process compiled until now, and where: counts, environment, graphs."""
     from cachesvc_client.session.process import process
 
+    here = detect()
     return PhaseResult(
         request.phase,
         observation=observer.snapshot(),
-        fingerprint=detect(),
+        fingerprint=here if request.ranks else process().built_for(here),
+        beyond_level=process().beyond_level() if request.job.spec.march else "",
         scopes=process().scopes(),
         graph_requests=process().asked.facts(),
     )

@@ -109,6 +109,8 @@ class PhaseResult:
     ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
 
+    ``beyond_level``: why the code is not known to be built for the level of the spec; empty if it is.
+
     ``untimed``: choices that were made without timing, for a GPU that is not there.
 
     The fields that begin with ``files_`` name files as ``kind/path``. ``files_read`` were read.
@@ -143,3 +145,4 @@ class PhaseResult:
     probe: dict[str, str] = field(default_factory=dict)
     tokens: tuple[tuple[int, ...], ...] = ()
     untimed: tuple[str, ...] = ()
+    beyond_level: str = ""

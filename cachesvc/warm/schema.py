@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cachesvc_client.environment import march
 from cachesvc_client.wire.names import Namespace, Tag
 
 from . import inputs, spec, toml_table
@@ -107,6 +108,7 @@ def _target_keys() -> Schema:
         "autocast": _choice("the dtype of autocast around the call", spec.AUTOCAST_DTYPES),
         "device": _text("auto, cpu, cuda or cuda:N", spec.DEVICE.pattern),
         "tracing": _choice("whether services of the entry trace", spec.TRACING),
+        "march": _choice("level of x86-64 that code for the CPU is built for", tuple(march.LEVELS)),
         "env": {
             "type": "object",
             "description": "variables of the service",

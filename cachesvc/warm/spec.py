@@ -42,6 +42,7 @@ from typing import Any
 import tomllib
 
 from cachesvc_client.canary.tolerance import Tolerance
+from cachesvc_client.environment import march
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
 
@@ -118,8 +119,10 @@ class TargetSpec:
     ``dynamic``: ``None`` leaves the choice to
     torch. ``tracing``: whether services of the entry trace: *always*, *never* (the target fails where that
     cannot be proven), or *auto* (they do not where that can be proven). ``tolerance``: ``None`` for the
-    dtype's default. ``timeout``: seconds of one phase. ``nproc``: ranks of a script. ``runs``: number of
-    calls of which the steady time is the median. ``cwd``, ``script``, ``vllm`` and ``files`` are absolute.
+    dtype's default. ``march``: the level of x86-64 that code for the CPU is built for, whose variables are in
+    ``env``; empty for the CPU of the build. ``timeout``: seconds of one phase. ``nproc``: ranks of a script.
+    ``runs``: number of calls of which the steady time is the median. ``cwd``, ``script``, ``vllm`` and
+    ``files`` are absolute.
     """
 
     id: str
@@ -140,6 +143,7 @@ class TargetSpec:
     autocast: str = ""
     device: str = "auto"
     tracing: str = "auto"
+    march: str = ""
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str = ""
@@ -212,6 +216,8 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
     _check_only_one(table, {"factory": factory, "script": script, "vllm": vllm})
     if vllm:
         options = _target_options(table) | _ENGINE_DECIDES | _engine(table, vllm)
+        if options["march"]:
+            table.fail("march", "an engine builds for the CPU that it runs on", "drop the key")
     else:
         options = _script(table, script) if script else _factory(table, factory)
         options |= _target_options(table)
@@ -306,7 +312,8 @@ def _target_options(table: Table) -> dict[str, Any]:
         "autocast": table.choice("autocast", AUTOCAST_DTYPES, ""),
         "device": device,
         "tracing": table.choice("tracing", TRACING, "auto"),
-        "env": _env(table),
+        "march": (level := table.choice("march", tuple(march.LEVELS), "")),
+        "env": _env(table) | _march(table, level),
         "pass_env": _pass_env(table),
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",
         "paths": tuple(table.path_to("paths", item, folder=True) for item in table.texts("paths")),
@@ -324,6 +331,15 @@ def _dynamic(table: Table) -> bool | None:
     if not isinstance(value, bool):
         table.fail("dynamic", f"{toml_value(value)} is not known", 'allowed: true, false, "auto"')
     return value
+
+
+def _march(table: Table, level: str) -> dict[str, str]:
+    """Return the variables of a level, unless ``env`` has them with other values."""
+    variables = march.variables(level) if level else {}
+    for name, value in variables.items():
+        if (other := _env(table).get(name, value)) != value:
+            table.fail(("env", name), f'{other!r}, and march = "{level}" needs {value!r}', "drop one of them")
+    return variables
 
 
 def _env(table: Table) -> dict[str, str]:

@@ -30,9 +30,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from cachesvc_client.environment import march
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.errors import CacheSvcError, Unsupported
 
 from . import engine, kinds_used, ranks
 from .around_compile import CompilingProcess, RestoringProcess
@@ -104,6 +105,8 @@ def perform(request: PhaseRequest) -> PhaseResult:
 def _answer(request: PhaseRequest, phase: Callable[[PhaseRequest], PhaseResult]) -> PhaseResult:
     """Return what the phase returns; a result with an error where it raises."""
     try:
+        if (level := request.job.spec.march) and (problem := march.refusal(level, detect())):
+            raise Unsupported(problem, "drop the key, or warm it on torch 2.13 or later, on such a CPU")
         return phase(request)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)

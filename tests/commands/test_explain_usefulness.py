@@ -3,6 +3,8 @@ not fit."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cachesvc_client.commands.explain import judge, not_installed, render
 from cachesvc_client.commands.tables import aligned, shortened
 from cachesvc_client.wire.compare import inert_difference
@@ -81,3 +83,13 @@ def test_a_value_that_is_cut_says_so_and_the_first_column_stays():
     assert rows[1][0] == table[1][0] and rows[1][1].endswith("…")
     assert shortened(table, 200) == ([list(line) for line in table], [])
     assert len(shortened(table, 5)[0][1][1]) == 12
+
+
+def test_what_is_withheld_comes_before_what_does_not_fit() -> None:
+    """As in the registry's answer, whose first entry a report names."""
+    fits = row(use(HERE, inert=3, inert_hosts=3, quarantined=100))
+    other = replace(fits, entry=Digest.of(b"other"), fingerprint={**HERE, "gpu": "A100"})
+    rejected = Rejected(fits.entry, fits.target, fits.tag, (inert_difference(fits.revision),))
+    answer = ResolveAnswer((), (rejected,), fits.tag)
+    explanation = judge("team/x", HERE, [other, fits], {}, not_installed(answer, [fits], {}))
+    assert [one.verdict for one in explanation.entries] == ["withheld", "differs"]

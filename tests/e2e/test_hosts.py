@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from tests.mounts import tmpfs
 
 from .conftest import Built
-from .harness import QUICK, ProgramResult, run
+from .harness import QUICK, ProgramResult, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -135,3 +137,60 @@ def test_a_process_with_little_around_it_restores(tmp_path: Path, small: Built) 
         **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONSAFEPATH": "1", "LC_ALL": "C"},
     )
     assert result.answer["state"] == "hit" and result.answer["reasons"] == [], result.err[-2000:]
+
+
+@pytest.mark.parametrize("years", [1, -1])
+def test_a_store_that_was_written_under_another_clock_restores(
+    tmp_path: Path, small: Built, years: int
+) -> None:
+    """The clock was set back by a year, or ahead: every file is of the future, or old."""
+    variables = {"CACHESVC_TRUSTED_KEYS": small.trusted}
+    for start in ("before", "after"):
+        result = serve(tmp_path, f"bundle={small.bundle}", compilers=False, **variables)
+        answer = result.answer
+        assert (answer["state"], answer["reasons"]) == ("hit", []), (start, answer, result.err[-2000:])
+        moment = time.time() + years * 365 * 86400
+        for folder in (tmp_path / "home", tmp_path / "tmp"):
+            for path in [folder, *folder.rglob("*")]:
+                os.utime(path, (moment, moment), follow_symlinks=False)
+
+
+def test_with_a_space_in_every_path_the_service_restores(tmp_path: Path, small: Built) -> None:
+    """PyTorch alone compiles nothing there, since its own folder is in TMPDIR."""
+    home, temporary = tmp_path / "my home", tmp_path / "my tmp"
+    home.mkdir()
+    temporary.mkdir()
+    unshare, mount, shell = (str(shutil.which(name)) for name in ("unshare", "mount", "sh"))
+    private = (unshare, "--mount", shell, "-c", f'{mount} -t tmpfs tmpfs /var/tmp && exec "$@"', "sh")
+    if os.geteuid() != 0 or subprocess.run([*private, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    result = run(
+        "serve.py",
+        "small=1",
+        f"bundle={small.bundle}",
+        place=tmp_path,
+        compilers=False,
+        before=private,
+        **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "CACHESVC_STORE": str(tmp_path / "my store")},
+        HOME=str(home),
+        TMPDIR=str(temporary),
+    )
+    answer = result.answer
+    assert answer["state"] == "hit" and answer["observed"]["compilations"] == 0, result.err[-2000:]
+    [reason] = answer["reasons"]
+    assert reason.startswith(f"CACHESVC_STORE is not used: node store {tmp_path}/my store: path: ")
+
+
+def test_a_frozen_program_is_left_alone_with_one_reason(tmp_path: Path, small: Built) -> None:
+    """PyInstaller and cx_Freeze set ``sys.frozen``. With PyInstaller, names of files in torch's code are not
+    those of its files, so that all of torch looked replaced, and was read for minutes."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.frozen = True\n")
+    paths = os.pathsep.join((str(site), environment(tmp_path)["PYTHONPATH"]))
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONPATH": paths}
+    result = run("serve.py", "small=1", f"bundle={small.bundle}", place=tmp_path, **variables)
+    answer = result.answer
+    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
+    [reason] = answer["reasons"]
+    assert "not usable: this program is frozen" in reason

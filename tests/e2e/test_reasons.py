@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.outcome.judge import OTHER_KEYS, SAME_KEYS
+from cachesvc_client.outcome.judge import OTHER_KEYS
 
 from .conftest import Built
 from .harness import QUICK, run
@@ -20,8 +20,10 @@ CASES = [
     ("capability default", "inert", "cpu_isa: here INVALID_VEC_ISA, entry "),
     ("capability avx2", "", "cpu_isa: here avx2, entry "),
     ("cut kernel", "partial", DAMAGED),
+    ("cut kernel, other threads", "inert", DAMAGED),
     ("cut graph", "partial", DAMAGED),
-    ("overwritten graph", "partial", SAME_KEYS),
+    ("overwritten graph", "partial", DAMAGED),
+    ("overwritten trace", "hit", DAMAGED),
     ("cut trace", "hit", DAMAGED),
     ("switched off", "partial", OFF),
 ]
@@ -41,6 +43,7 @@ def test_the_first_reason_is_the_cause(
     reasons = answer["reasons"]
     assert reasons[0].startswith(reason), reasons
     assert len(set(reasons)) == len(reasons) and OTHER_KEYS not in reasons
+    assert answer["differences"] == [] or not reason.startswith((DAMAGED, OFF)), "no factor is the cause"
     if answer["differences"]:
         assert reasons[0].partition(":")[0] == answer["differences"][0], "as `explain` names it"
     warned = [line for line in result.err.splitlines() if "compiled here after a restore" in line]

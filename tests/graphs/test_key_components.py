@@ -65,6 +65,14 @@ def test_equal_keys_differ_in_nothing() -> None:
             lines(max_autotune=False, index=1),
             "input 0: float32[2, 4] strides (4, 1) cuda:1 | float32[2, 4] strides (4, 1) cuda:0",
         ),
+        (
+            [
+                one.replace("_offset=0", "_offset=0, requires_grad=True")
+                for one in lines(batch=8, max_autotune=False)
+            ],
+            "input 0: float32[8, 4] strides (4, 1) cuda:0, requires grad | "
+            "float32[2, 4] strides (4, 1) cuda:0",
+        ),
         (lines("bb", max_autotune=False), "graph: another #bbcode | another #aacode"),
     ],
 )

@@ -172,11 +172,41 @@ def test_the_first_folder_that_passes_is_chosen(tmp_path: Path, monkeypatch: pyt
 
 def test_if_none_passes_each_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual(monkeypatch, tmp_path / "a b", tmp_path / "c$d")
+    monkeypatch.setattr("cachesvc_client.node.store_root._LAST", tmp_path / "last")
     (tmp_path / "a b").mkdir()
+    (tmp_path / "last").write_text("a file")
     with pytest.raises(NoFolder) as caught:
         store_root(tmp_path / "e'f")
-    for folder in ("a b/.cache/cachesvc", "c$d/cachesvc-", "e'f"):
+    for folder in ("a b/.cache/cachesvc", "c$d/cachesvc-", "e'f", "last/cachesvc-"):
         assert f"{tmp_path}/{folder}" in caught.value.message
+
+
+def test_where_no_path_is_one_for_compilers_there_is_one_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = tmp_path / "last" / f"cachesvc-{os.geteuid()}"
+    monkeypatch.setattr("cachesvc_client.node.store_root._LAST", last.parent)
+    usual(monkeypatch, tmp_path / "a b", tmp_path / "c d")
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "last").mkdir(mode=0o1777)
+    assert candidates()[-1] == choose_store().root == last
+    assert last.stat().st_mode & 0o077 == 0
+    assert last not in candidates(tmp_path / "named"), "a path that compilers take is enough"
+
+
+def test_another_users_folder_in_the_last_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    last = tmp_path / "last" / "cachesvc-0"
+    monkeypatch.setattr("cachesvc_client.node.store_root._LAST", last.parent)
+    usual(monkeypatch, tmp_path / "a b", tmp_path / "c d")
+    (tmp_path / "a b").mkdir()
+    last.mkdir(parents=True)
+    os.chown(last, 65534, 65534)
+    choice = choose_store()
+    assert choice.root is None and choice.refused[-1].failed == "owner"
 
 
 def test_a_home_that_is_absent_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

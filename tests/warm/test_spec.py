@@ -260,3 +260,14 @@ def test_every_form_of_key_has_a_line_number():
     assert lines[("u", 1, "v", "w")] == 17
     assert line_of(lines, ("u", 1, "v", "other")) == 16
     assert line_of(lines, ("missing",)) is None
+
+
+def test_a_level_is_two_variables(folder):
+    text = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "train.py"\nmarch = "{}"\nenv = {{{}}}\n'
+    (target,) = parse_spec(text.format("x86-64-v3", 'A = "1"'), folder / "w.toml").targets
+    assert target.march == "x86-64-v3"
+    assert target.env == {"A": "1", "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2"}
+    with pytest.raises(SpecError, match=r"line 6: .*'avx512', and march = \"x86-64-v3\" needs 'avx2'"):
+        parse_spec(text.format("x86-64-v3", 'ATEN_CPU_CAPABILITY = "avx512"'), folder / "w.toml")
+    with pytest.raises(SpecError, match="march"):
+        parse_spec(text.format("znver4", ""), folder / "w.toml")

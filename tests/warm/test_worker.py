@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cachesvc.warm.cache_files import capture_files, name_files
 from cachesvc.warm.execution import script_digest
+from cachesvc.warm.phase import PhaseRequest
 from cachesvc.warm.plan import Job, plan
 from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.worker import perform
 from cachesvc_client.bundle.pack import SourceFile
 
 KEY = "7P335DUZQWC3FD5RRF4O6ZXEG2U3NY34Z46BPF4ZH7D226SIEGZA"
@@ -76,3 +80,19 @@ def test_a_worker_ends_with_its_threads_and_exit_functions_and_is_not_taken_apar
     ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False)
     assert ended.stdout.splitlines() == ["work", "thread", "exit function"], ended.stderr
     assert ended.returncode == 7
+
+
+@pytest.mark.parametrize("torch", ["2.12.1+cpu", "2.99.0"])
+def test_a_level_is_refused_where_torch_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str
+) -> None:
+    package = tmp_path / "path" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "version.py").write_text(f"__version__ = {torch!r}\n")
+    monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+    (tmp_path / "it.py").write_text("print()")
+    text = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "it.py"\nmarch = "x86-64-v3"\n'
+    (job,) = plan(parse_spec(text, tmp_path / "w.toml"))
+    result = perform(PhaseRequest("eager", job))
+    assert result.error.startswith(f'march = "x86-64-v3": torch {torch} compiles for the CPU that it runs on')

@@ -8,10 +8,17 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explanatory_differences
+from cachesvc_client.wire.compare import (
+    Compatible,
+    Mismatch,
+    compare,
+    differences,
+    explanatory_differences,
+    nearness,
+)
 from cachesvc_client.wire.factors import BY_NAME, FACTORS, SCHEMA
 from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT, bounded, union
 from cachesvc_client.wire.partitions import partition
@@ -199,3 +206,20 @@ def test_long_lists_stay_different():
     cut = bounded(left)["operations"], bounded(right)["operations"]
     assert len(cut[0]) == MAX_LISTED and cut[0] != cut[1]
     assert bounded(left) == bounded({"operations": list(reversed(left["operations"]))})
+
+
+@given(fingerprints, st.lists(fingerprints, min_size=1, max_size=4), scopes)
+@example(
+    {"torch": "2.13.0", "libc": "2.36", "settings": []},
+    [{"torch": "2.12.1", "libc": "2.36"}, {"torch": "2.13.0", "libc": "2.39", "settings": ["CI=1"]}],
+    {"host"},
+)
+def test_who_knows_all_differences_names_the_same_first_one(mine, entries, scopes):
+    """A registry compares environments, and so a report of a miss; `explain` knows the workload and the
+    settings beside them."""
+    every = [explanatory_differences(differences(mine, theirs, scopes)) for theirs in entries]
+    by_registry = min((tuple(row for row in rows if row.decides) for rows in every), key=nearness)
+    by_explain = min(every, key=nearness)
+    assert bool(by_registry) == any(row.decides for row in by_explain)
+    if by_registry:
+        assert by_explain[0].factor == by_registry[0].factor

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..environment.march import for_level
 from ..http.registry import Remote
 from ..wire.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest, ClaimSubject
 from ..wire.codec import canonical
@@ -122,9 +123,9 @@ class ClaimedRestore:
             paced=True,
         )
         name = request.name
-        subject = ClaimSubject(
-            name.namespace, name.name, known_partition(context.fingerprint), name.tag, request.lane
-        )
+        # That of the entry which this process would publish.
+        environment = known_partition(for_level(context.fingerprint))
+        subject = ClaimSubject(name.namespace, name.name, environment, name.tag, request.lane)
         logged: set[str] = set()
 
         def log_once(answer: ClaimAnswer) -> None:

@@ -159,7 +159,15 @@ def judge(
     verdicts = [
         _judge(here, row, (asked or {}).get(row.entry, {}), (kept_out or {}).get(row.entry)) for row in rows
     ]
-    verdicts.sort(key=lambda one: (not one.fits, *nearness(one.reasons), -one.entry.published))
+    # What is kept out though it fits comes first, as in the registry's answer.
+    verdicts.sort(
+        key=lambda one: (
+            not one.fits,
+            one.verdict == "differs",
+            *nearness(one.reasons),
+            -one.entry.published,
+        )
+    )
     return Explanation(name, here, tuple(verdicts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Mapping
 
 from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
@@ -26,13 +27,15 @@ def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
     return sorted(names) or None
 
 
-def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:
+def cpu_isa(
+    machine: str, flags: frozenset[str], environ: Mapping[str, str], width: int | None = None
+) -> str | None:
     """Returns the decision of ``torch._inductor.cpu_vec_isa.pick_vec_isa()`` (2.13) as text: ``str(isa)``,
     with ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
 
     Does not run PyTorch's probes, and so assumes a compiler that knows the CPU's instructions: an image
     without a compiler has the same text as its builder. ``None`` on machines that this function does not
-    know.
+    know. ``width``: the bits of a vector that code has asked for (``torch._inductor.config.cpp.simdlen``).
     """
     if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
         return "INVALID_VEC_ISA"
@@ -44,6 +47,8 @@ def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> 
         return None
     if not candidates:
         return "INVALID_VEC_ISA"
+    if width is not None:
+        return next((isa for isa in candidates if _bits(isa) == width), "INVALID_VEC_ISA")
     capability = environ.get("ATEN_CPU_CAPABILITY", "")
     if capability == "default":
         return "INVALID_VEC_ISA"
@@ -53,13 +58,26 @@ def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> 
 
 
 def isa_now() -> str | None:
-    """Return `cpu_isa` for the variables of this moment."""
-    return cpu_isa(os.uname().machine, _flags_here(), os.environ)
+    """Return `cpu_isa` for the variables and the settings of Inductor of this moment."""
+    settings = getattr(sys.modules.get("torch._inductor.config"), "cpp", None)
+    return cpu_isa(os.uname().machine, _flags_here(), os.environ, getattr(settings, "simdlen", None))
+
+
+def other_isa(fact: str | None) -> str:
+    """Return `isa_now` if it is another than ``fact``, that of the fingerprint; else an empty text."""
+    now = None if fact is None else isa_now()
+    return "" if now == fact else str(now)
 
 
 @functools.cache
 def _flags_here() -> frozenset[str]:
     return flags_of(read_cpuinfo())
+
+
+def _bits(isa: str) -> int:
+    """Return the bits of a vector."""
+    widths = {"avx512": 512, "avx2": 256, "asimd": 128, "asimd sve128": 128, "asimd sve256": 256}
+    return widths[isa if isa.startswith("asimd") else isa.split()[0]]
 
 
 def _x86_isas(flags: frozenset[str]) -> list[str]:

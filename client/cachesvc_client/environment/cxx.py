@@ -108,6 +108,17 @@ def program(command: str, environ: Mapping[str, str]) -> Path | None:
         return None
 
 
+def is_plain_gcc(command: str, environ: Mapping[str, str]) -> bool:
+    """Return whether a command runs gcc itself: no script and no wrapper that could add options. Never
+    raises."""
+    found = shutil.which(command, path=environ.get("PATH", os.defpath))
+    try:
+        path = None if found is None else Path(os.path.realpath(found))
+        return path is not None and _is_native(path) and _gcc(path) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def _resolve(command: str, search: str) -> Path | None:
     """Returns the compiler's real file. A wrapper such as ccache runs the next program of that name on the
     PATH."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from ..wire.factors import SCHEMA, FactorValue, Fingerprint
-from . import cpu, cxx, gpu, releases
+from . import cpu, cxx, gpu, march, releases
 from .settings import settings
 
 
@@ -24,16 +24,17 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     """
     environ = os.environ if environ is None else environ
     torch, accelerator = releases.torch()
-    cpuinfo = cpu.read_cpuinfo()
+    cpuinfo, machine = cpu.read_cpuinfo(), os.uname().machine
+    flags = cpu.cpu_flags(machine, cpuinfo)
     facts: dict[str, FactorValue | None] = {
         "schema": SCHEMA,
         "torch": torch,
         "triton": releases.triton(),
         "python_abi": sys.implementation.cache_tag + getattr(sys, "abiflags", ""),
-        "platform": f"{sys.platform}-{os.uname().machine}",
+        "platform": f"{sys.platform}-{machine}",
         "cuda": accelerator,
-        "cpu_isa": cpu.cpu_isa(os.uname().machine, cpu.flags_of(cpuinfo), environ),
-        "cpu_flags": cpu.cpu_flags(os.uname().machine, cpuinfo),
+        "cpu_isa": cpu.cpu_isa(machine, cpu.flags_of(cpuinfo), environ),
+        "cpu_flags": flags and sorted([*flags, *march.mark(machine, environ, torch)]),
         "cxx": cxx.identity(environ),
         "libc": _libc(),
         "threads": _threads(environ),

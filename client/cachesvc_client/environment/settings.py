@@ -15,7 +15,7 @@ _SETTING_PREFIXES = (
 )
 """Prefixes of variables that may change the keys."""
 _SETTING_NAMES_TEXT = """
-CI ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE
+CI CXX CC TORCH_CACHING_PRECOMPILE
 TORCH_FLOAT32_MATMUL_PRECISION
 TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TORCH_BLAS_PREFER_CUBLASLT
 PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
@@ -40,7 +40,8 @@ def settings(environ: Mapping[str, str]) -> list[str] | None:
 
     Returns neither folders, addresses nor secrets: a variable whose name says that it holds one, or whose
     value is an absolute path (except CXX and CC, which are in the key as they are), is left out. So are
-    OMP_NUM_THREADS and MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``. Which
+    OMP_NUM_THREADS and MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``; and
+    ATEN_CPU_CAPABILITY, whose outcome is the factor ``cpu_isa``: where that is equal, so is the code. Which
     variables change keys was measured on torch 2.13; a prefix includes those that newer versions add.
     """
     assignments = [

@@ -7,6 +7,7 @@ any other torch from 2.8 on, if its sources have each hook that an entry needs. 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +20,10 @@ from ..wire.records import Manifest
 from . import releases
 
 State = Literal["supported", "by proof", "not usable"]
+_FROZEN = (
+    "not usable: this program is frozen (PyInstaller, cx_Freeze), so torch's code is not what its files hold "
+    "and nothing can be compared with a builder's"
+)
 _WARM_HERE = "publish it with cachesvc warm on this torch, with this version of cachesvc"
 
 
@@ -67,6 +72,8 @@ def decide(
     """
     torch, triton = fingerprint.get("torch"), str(fingerprint.get("triton", ""))
     platform, gpu = str(fingerprint.get("platform", "")), "gpu" in fingerprint
+    if getattr(sys, "frozen", False):
+        return Support("not usable", _FROZEN)
     if not platform.startswith("linux"):
         return Support("not usable", f"cachesvc works on Linux; this is {platform or 'unknown'}")
     refusal = releases.refusal(None if torch is None else str(torch))

@@ -15,11 +15,12 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these seven:
+No key of PyTorch holds these eight:
 
 - The instruction set of the CPU that Inductor writes code for. It reads ``ATEN_CPU_CAPABILITY`` at each
   compile, so a program that sets the variable after the restore got graphs for the other set [measured, 2.13:
   outputs of 10**27 in the place of 1, since code for 16 numbers at a time was built for 8].
+- Whether oneDNN computes with a 16-bit type on this CPU, where code is built for unlike CPUs (`hardware`).
 - Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
   backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
   2.13 and 2.15, without cachesvc: the backward changed an output of the other model].
@@ -61,6 +62,7 @@ PARTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
     "picked_isa": "the instruction set that ATEN_CPU_CAPABILITY picks",
+    "mkldnn_dtypes": "the 16-bit types that oneDNN has on this CPU, under TORCHINDUCTOR_CPP_MARCH",
     "nested_inductor_config_patches": "the options of nested regions",
     "donated_buffers": "the tensors that a backward may overwrite",
     "hidden_outputs": "which outputs are only saved for a backward",
@@ -111,6 +113,8 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if (other := _other_isa()) is not None:
         parts["picked_isa"] = other
+    if (dtypes := _mkldnn_dtypes(graph, details.example_inputs)) is not None:
+        parts["mkldnn_dtypes"] = dtypes
     if "default_dtype" not in attributes:
         parts["default_dtype"] = str(torch.get_default_dtype())
     if "cpp_runtime_thread_count" not in attributes and _counts_threads(graph, details.example_inputs):
@@ -130,6 +134,12 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     if has_process_group() and _communicates(graph, details.example_inputs):
         parts |= _of_a_job(attributes)
     return parts
+
+
+def _mkldnn_dtypes(graph: Any, inputs: Any) -> str | None:
+    from .hardware import mkldnn_dtypes  # `attach` loads nothing that a compile alone needs
+
+    return mkldnn_dtypes(graph, inputs)
 
 
 def has_process_group() -> bool:

@@ -35,6 +35,15 @@ _TENSOR = (
     r"TensorMetadata\(dtype=(?:torch\.)?(\w+), shape=(?:torch\.Size\()?(\[[^\]]*\])\)?, stride=(\([^)]*\)), "
     r"device=device\(type='(\w+)'(?:, index=(\d+))?\)"
 )
+_FLAGS = {
+    "requires_grad": "requires grad",
+    "is_inference": "of inference mode",
+    "is_conj": "conjugate",
+    "is_neg": "negative",
+    "is_quantized": "quantized",
+    "is_sparse": "sparse",
+}
+"""Fields of PyTorch's text about a tensor -> words for one that is true."""
 _ALSO_IN_FX = ("inductor_config", "inductor_config_comms", "torch_version", "system_info", "autograd_config")
 """Attributes of an AOT key's details that its FX key has too, and ``autograd_config``, which is recorded in
 parts."""
@@ -229,12 +238,21 @@ def _long_text(digest: str, text: str) -> str:
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 14]}… #{digest[:8]}"
 
 
+def _beside(text: str) -> str:
+    """Return in words what a tensor has beside its dtype, sizes and device, such as ``, requires grad``."""
+    words = [word for name, word in _FLAGS.items() if f"{name}=True" in text]
+    if offset := re.search(r"storage_offset=([1-9]\d*)", text):
+        words.append(f"{offset[1]} into its storage")
+    return "".join(f", {word}" for word in words)
+
+
 def _text(digest: str, text: str) -> str:
     tensor = re.match(_TENSOR, text)
     if tensor is not None:
         dtype, shape, stride, device, index = tensor.groups()
         where = device + (f":{index}" if index else "")
-        return f"{dtype}{shape} strides {stride} {where}"[: MAX_TEXT - 10] + f" #{digest[:8]}"
+        seen = f"{dtype}{shape} strides {stride} {where}{_beside(text)}"
+        return seen[: MAX_TEXT - 10] + f" #{digest[:8]}"
     plain = (
         len(text) <= 60 and text.isascii() and text.isprintable() and "#" not in text and " at 0x" not in text
     )

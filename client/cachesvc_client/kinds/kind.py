@@ -217,6 +217,10 @@ class KindState:
         """Return the compilers' own keys whose files were saved or hit."""
         return set()
 
+    def absent_keys(self) -> set[str]:
+        """Return the compilers' own keys that were looked up and for which no file could be used."""
+        return set()
+
     def used_paths(self) -> set[str]:
         """Return the paths of files that were used and that no key of a compiler names."""
         return set()
@@ -232,6 +236,12 @@ class KindState:
     def has_host_code(self) -> bool:
         """Return whether code for the host's CPU was built or loaded."""
         return False
+
+    def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
+        """Return why code of this process's files in ``root`` may use instructions of the host's CPU beyond
+        ``flags`` of ``/proc/cpuinfo``; an empty text if it is known to use none. ``left``: as `used_files`
+        has it."""
+        return "nobody knows which instructions it uses" if self.used_files(root, left=left) else ""
 
     def has_opened(self) -> bool:
         """Return whether a compiler has opened a file of the folder outside of ``compile_fx``."""

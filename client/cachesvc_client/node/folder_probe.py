@@ -68,6 +68,11 @@ class _Unfit(Exception):
     """Says why a step of the probe failed where the system reported no error."""
 
 
+def is_plain_path(folder: Path) -> bool:
+    """Return whether every compiler takes this path in a command line without quotes."""
+    return _SAFE.fullmatch(str(folder)) is not None
+
+
 def probe_folder(folder: Path) -> FolderProbe:
     """Return whether a folder can hold what compilers make, once found out for each folder and process.
 
@@ -131,7 +136,7 @@ class _Trial:
     def path(self) -> None:
         """Refuse a path that a command line without quotes does not hold."""
         text = str(self.folder)
-        if not _SAFE.fullmatch(text):
+        if not is_plain_path(self.folder):
             wrong = next((sign for sign in text if not _SAFE.fullmatch(f"/{sign}")), text[:1])
             raise _Unfit(f"the character {wrong!a} may break a compiler's command line")
 

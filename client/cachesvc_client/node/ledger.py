@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..environment.march import host_flags
 from ..kinds.rules import KindRules, is_newer
 from ..wire import ancestors
 from ..wire.ancestors import Ancestor, in_order, line_of
@@ -114,6 +115,8 @@ class Ledger:
         """Entry, files and source of each revision that was ever to be installed here."""
         self._ancestors: dict[Digest, tuple[Ancestor, ...]] = {}
         """Of each of them, itself and its ancestors."""
+        self._host_flags: dict[Digest, frozenset[str]] = {}
+        """Of each of them with code for the host's CPU, the flags that the code may use."""
         self._began = began
 
     def note(self, revision: SignedRevision) -> None:
@@ -123,6 +126,15 @@ class Ledger:
         source = Source(revision.signer, manifest.statement.lane)
         self._revisions[revision.revision] = manifest.entry, files, source
         self._ancestors[revision.revision] = line_of(revision)
+        if "host" in manifest.scopes:
+            self._host_flags[revision.revision] = host_flags(manifest.fingerprint)
+
+    def beyond(self, flags: frozenset[str]) -> str:
+        """Return why code that was ever installed here may use instructions of the host's CPU beyond
+        ``flags``; an empty text if all that is known to use none."""
+        noted = list(self._host_flags.items())
+        foreign = [revision for revision, theirs in noted if not theirs or theirs - flags]
+        return f"revision {str(foreign[0])[:19]} was built for other CPUs" if foreign else ""
 
     def ancestors(self) -> tuple[Ancestor, ...]:
         """Return the ancestors of what this process compiles: see `wire.ancestors`."""

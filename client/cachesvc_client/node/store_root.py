@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import StorageFull
-from .folder_probe import FolderProbe, probe_folder
+from .folder_probe import FolderProbe, is_plain_path, probe_folder
 
 SETTING = "CACHESVC_STORE"
 """The variable with which a user names the node store."""
+
+_LAST = Path("/var/tmp")
+"""Where every user may make a folder, on disk, whatever the environment says."""
 
 
 class NoFolder(StorageFull):
@@ -40,7 +43,8 @@ class StoreChoice(NamedTuple):
 
 def candidates(named: Path | None = None) -> list[Path]:
     """Return where a store may lie, in order: the folder that the user named, ``XDG_CACHE_HOME/cachesvc``,
-    ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>``."""
+    ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>``; where no compiler takes any of these paths,
+    ``/var/tmp/cachesvc-<uid>`` too."""
     usual = [
         Path(os.environ.get("XDG_CACHE_HOME", "")) / "cachesvc",
         _home() / ".cache" / "cachesvc",
@@ -48,6 +52,8 @@ def candidates(named: Path | None = None) -> list[Path]:
     with contextlib.suppress(OSError):  # there is no folder for temporary files
         usual.append(Path(tempfile.gettempdir()) / f"cachesvc-{os.geteuid()}")
     every = [*([named] if named is not None else []), *(root for root in usual if root.is_absolute())]
+    if not any(map(is_plain_path, every)):
+        every.append(_LAST / f"cachesvc-{os.geteuid()}")
     return list(dict.fromkeys(every))
 
 

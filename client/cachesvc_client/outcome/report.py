@@ -113,14 +113,16 @@ def make_report(
     explained = state in ("inert", "partial") or retraced
     missed = state == "miss" and not observed.clean
     here: Facts = process.here() if explained or missed else {}
-    differing = _nearest(here, installed) if explained else ()
+    again = retraced if state == "hit" else 0
+    aside = _aside(process, installed) if state in ("inert", "partial") or again else ()
+    # What kept PyTorch from the installed files is the cause, and no difference of theirs.
+    differing = _nearest(here, installed) if explained and not aside else ()
     seconds = {**process.seconds, "hooks": process.hook_seconds()}
     for result in results:
         for step, spent in result.seconds.items():
             seconds[step] = seconds.get(step, 0.0) + spent
     saved = _saved(installed, used, seconds)
     compiled = state in ("inert", "partial")
-    again = retraced if state == "hit" else 0
     in_keys = key_differences(dict(process.components.missed), installed) if compiled or again else ()
     distrusted = [entry for result in results for entry in result.distrusted]
     unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
@@ -129,7 +131,6 @@ def make_report(
     early = f"{count_text(before, 'graph')} compiled before attach: attach earlier" if before else ""
     own = sum(result.own.files for result in results if result.own is not None)
     of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
-    aside = _aside(process, installed) if compiled or again else ()
     # A registry withholds what several hosts found inert: nothing is known of files that were not looked at.
     of_revisions: State = "unused" if aside and state == "inert" else state
     same = any(key in entry.keys for entry in installed for key in process.components.missed)
@@ -177,7 +178,7 @@ def _reasons(
         yield f"{own} files were installed that an earlier start of this node compiled"
     yield from aside
     if aside:
-        differing, in_keys = (), ()
+        in_keys = ()
     bypasses = tuple(map(explain_bypass, observed.bypassed))
     # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
     missed = bool(observed.counters.get("inductor.fxgraph_cache_miss"))

@@ -1,13 +1,19 @@
-"""Says which restored files are gone or damaged: then no key that differs is why something was compiled."""
+"""Says which restored files are gone or damaged: then no key that differs is why something was compiled.
+
+A file is damaged if it has another size than verified. One that a compiler looked for by its key, and could
+not use, is read too: damage that keeps a size is seen there, and a report reads few files.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..kinds import RULES
+from ..wire.digest import Digest
 from ..wire.text import count_text
 
 if TYPE_CHECKING:
@@ -18,11 +24,14 @@ _REMEDY = "and the next start restores them again; set CACHESVC_STORE to a folde
 
 
 def lost_files(
-    installed: Sequence[InstalledRevision], every_roots: Sequence[Mapping[str, Path]]
+    installed: Sequence[InstalledRevision],
+    every_roots: Sequence[Mapping[str, Path]],
+    absent: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yield in words how many installed files have vanished, and how many have another size than verified.
+    """Yield in words how many installed files have vanished, and how many are not as they were verified.
 
-    ``every_roots``: the folders of the kinds, of each folder that files were installed into.
+    ``every_roots``: the folders of the kinds, of each folder that files were installed into. ``absent``: the
+    keys that compilers looked up and for which they could use no file.
     """
     wanted = {
         (record.kind, record.path): record
@@ -33,7 +42,11 @@ def lost_files(
     sizes = {place: _sizes(record, every_roots) for place, record in wanted.items()}
     gone = sorted(place for place, found in sizes.items() if not found)
     other = sorted(
-        place for place, found in sizes.items() if found and _keeps_size(wanted[place]) not in (None, *found)
+        place
+        for place, found in sizes.items()
+        if found
+        and (size := _keeps_size(wanted[place])) is not None
+        and (size not in found or _is_changed(wanted[place], every_roots, absent))
     )
     for places, what, how, cleans in (
         (gone, "vanished after the install", "something removes files there", "cleans"),
@@ -56,6 +69,20 @@ def _sizes(record: FileRecord, every_roots: Sequence[Mapping[str, Path]]) -> lis
             except OSError:
                 continue
     return found
+
+
+def _is_changed(
+    record: FileRecord, every_roots: Sequence[Mapping[str, Path]], absent: Collection[str]
+) -> bool:
+    """Return whether a file of one of these keys has other bytes than verified, wherever it lies."""
+    if not set(record.path.split("/")) & set(absent):
+        return False
+    paths = [roots[record.kind] / record.path for roots in every_roots if record.kind in roots]
+    contents = []
+    for path in paths:
+        with suppress(OSError):
+            contents.append(Digest.of(path.read_bytes()))
+    return bool(contents) and record.digest not in contents
 
 
 def _keeps_size(record: FileRecord) -> int | None:

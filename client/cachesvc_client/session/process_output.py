@@ -203,7 +203,8 @@ class ProcessOutput(ProcessFolders):
         """Return in words which files of revisions that were installed here are gone or damaged."""
         from .lost_files import lost_files
 
-        return tuple(lost_files(installed, self.folders.every_roots()))
+        absent = set().union(*(state.absent_keys() for state in self.kinds.values()))
+        return tuple(lost_files(installed, self.folders.every_roots(), absent))
 
     def used_paths(self) -> set[str]:
         """Return the paths of files that this process used and that no key of a compiler names."""
@@ -223,11 +224,10 @@ class ProcessOutput(ProcessFolders):
 
     def other_isa(self) -> str | None:
         """Return the CPU's instruction set that Inductor picks now, if this process restores for another."""
-        from ..environment.cpu import isa_now
+        from ..environment.cpu import other_isa
 
         fact = (self.fingerprint or {}).get("cpu_isa")
-        now = fact and isa_now()
-        return None if now == fact else str(now)
+        return other_isa(None if fact is None else str(fact)) or None
 
     def switched_off(self) -> str:
         """Return the setting that keeps a compiler from its own cache in this process, or kept it at a
@@ -286,6 +286,32 @@ class ProcessOutput(ProcessFolders):
         cuda = bool(torch is not None and torch.cuda.is_initialized())
         host = any(state.has_host_code() for state in self.kinds.values()) or not cuda
         return (("gpu",) if cuda else ()) + (("host",) if host else ())
+
+    def beyond_level(self) -> str:
+        """Return why what this process has may use other instructions than its level has; an empty text if
+        it is known to use none."""
+        from ..environment.march import for_level, host_flags
+
+        flags = host_flags(for_level(self.fingerprint or {}))
+        if why := self.ledger.beyond(flags):
+            return why
+        for number, roots in enumerate(self.folders.every_roots()):
+            for name, root in roots.items():
+                try:
+                    why = self.kinds[name].beyond(root, flags, left=number > 0)
+                except OSError as error:
+                    why = f"its files cannot be read: {error}"
+                if why:
+                    return f"{name}: {why}"
+        return ""
+
+    def built_for(self, fingerprint: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of an entry that holds what this process has, whose environment is
+        ``fingerprint``: that of its level, if all is known to be built for it, else this one."""
+        from ..environment.march import for_level
+
+        level = for_level(fingerprint)
+        return fingerprint if level is fingerprint or self.beyond_level() else level
 
     def here(self) -> Facts:
         """Return the facts of this process by the factor table.

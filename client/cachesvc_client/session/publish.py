@@ -352,6 +352,7 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
     target."""
     from ..node.installed import RestoreResult
     from ..publication.build_bundle import Draft
+    from ..ranks.job import this_job
     from ..wire.records import Workload
     from .process import process
 
@@ -360,10 +361,12 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
         checked = Target(target)
     except ValueError as error:
         raise InvalidRequest(f"publish: {error}") from None
+    here = state.prepare(config, RestoreResult())[1]
     return Draft(
         name=name,
         target=checked,
-        fingerprint=state.prepare(config, RestoreResult())[1],
+        # Of what the other ranks of a job compiled with, this process knows nothing.
+        fingerprint=here if this_job() is not None else state.built_for(here),
         workload=Workload(model=state.models[0] if state.models else None),
         scopes=state.scopes(),
         lane=config.lane,

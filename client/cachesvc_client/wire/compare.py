@@ -196,12 +196,18 @@ def explanatory_differences(rows: Iterable[Difference]) -> tuple[Difference, ...
     return tuple(row for row in rows if row.decides or BY_NAME[row.factor].decider == "compiler")
 
 
-def nearness(rows: Sequence[Difference]) -> tuple[int, bool, int, int]:
-    """Returns the key that sorts entries by their differences: fewest by which cachesvc decides; the same
-    model before another; fewest in all; then the entry whose first difference matters least."""
+def nearness(rows: Sequence[Difference]) -> tuple[int, int, bool, int, int]:
+    """Returns the key that sorts entries by their differences: fewest by which cachesvc decides; then the
+    entry of whose these the first matters least; the same model before another; fewest in all; then the entry
+    whose first difference matters least.
+
+    A registry knows the differences by which cachesvc decides alone, and `explain` knows all: both name the
+    same first one.
+    """
     first = _RANK.get(rows[0].factor, -1) if rows else len(FACTORS)
     other_model = any(row.factor in _MODEL for row in rows)
-    return sum(row.decides for row in rows), other_model, len(rows), -first
+    deciding = sum(row.decides for row in rows)
+    return deciding, -first if deciding else 0, other_model, len(rows), -first
 
 
 def _fits(factor: Factor, mine: FactorValue | None, theirs: FactorValue) -> bool:

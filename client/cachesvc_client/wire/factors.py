@@ -122,7 +122,8 @@ FACTORS: tuple[Factor, ...] = (
         1,
         "refuse",
         "not in PyTorch's keys, and a cross-ISA hit computes garbage",
-        "warm under the same ATEN_CPU_CAPABILITY and CPU generation",
+        "warm under the same ATEN_CPU_CAPABILITY and CPU generation; with march in the spec, set it in the "
+        "service too",
     ),
     Factor(
         "cpu_flags",
@@ -130,8 +131,10 @@ FACTORS: tuple[Factor, ...] = (
         "host",
         1,
         "refuse",
-        "kernels are built with -march=native: code for flags that this CPU lacks dies with SIGILL",
-        "warm on the oldest CPU generation of the fleet; on the same model if the entry names one (model:…)",
+        "kernels are built with -march=native: code for flags that this CPU lacks dies with SIGILL; march:… "
+        "is the level for which they are built instead",
+        "warm on the oldest CPU generation of the fleet; on the same model if the entry names one (model:…); "
+        "set TORCHINDUCTOR_CPP_MARCH as the builder if it names a level (march:…), else unset it",
     ),
     Factor(
         "cxx",

@@ -46,8 +46,10 @@ HOW = {
     "capability default": lambda: under("default"),
     "capability avx2": lambda: under("avx2"),
     "cut kernel": lambda: (damage("**/*.so"), call())[1],
+    "cut kernel, other threads": lambda: (damage("**/*.so"), torch.set_num_threads(1), call())[2],
     "cut graph": lambda: (damage("fxgraph/**/*"), call())[1],
     "overwritten graph": lambda: (damage("fxgraph/**/*", flip=True), call())[1],
+    "overwritten trace": lambda: (damage("aotautograd/**/*", flip=True), call())[1],
     "cut trace": lambda: (damage("aotautograd/**/*"), call())[1],
     "switched off": lambda: (setattr(config, "fx_graph_cache", False), call())[1],
 }

@@ -23,7 +23,7 @@ def seal(session, out: str, key: str, name: str) -> None:
     draft = Draft(
         name=Name.parse(name),
         target=Target("small/float32/default"),
-        fingerprint=fingerprint,
+        fingerprint=process().built_for(fingerprint),
         workload=Workload(script=Digest.of(b"small"), dtype="float32"),
         scopes=process().scopes(),
         measured={"first_call": 10.0},

@@ -99,6 +99,10 @@ class FramesState(KindState):
             self._written = {name}
         return self._written | self.used_paths()
 
+    def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
+        """Frames hold no machine code."""
+        return ""
+
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
         """Return the file of the frames that were recorded here."""
         return dict.fromkeys(self._written)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -45,10 +44,25 @@ class HostKernels:
         """How many kernels were loaded instead of built."""
         self.seconds = 0.0
         """Seconds spent in `kernel_key` and in look-ups: cachesvc's, not PyTorch's."""
+        self.beyond = ""
+        """Why a kernel that was compiled here may use instructions that the process's level lacks; empty if
+        none does. It is not kept in a process without a level."""
+        self._isa: str | None = None
+        """The instruction set of this host's folder."""
+        self._level: frozenset[str] | None = None
+        """The flags of what is built for the process's level; ``None`` without one."""
         self._used = used
         self._folders: list[Path] = []
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._lock = threading.Lock()
+
+    def set_environment(self, fingerprint: Fingerprint) -> None:
+        """Name this host, so that the kernels that it builds can be captured."""
+        from ...environment import march  # `attach` loads nothing that the detection alone needs
+
+        self.host = host_id(fingerprint)
+        self._isa = None if (isa := fingerprint.get("cpu_isa")) is None else str(isa)
+        self._level = march.host_flags(march.for_level(fingerprint)) if march.level_of(fingerprint) else None
 
     def accept(self, folder: Path) -> None:
         """Allow kernels to be loaded from ``folder``."""
@@ -68,16 +82,33 @@ class HostKernels:
 
     def load_async(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``CppCodeCache.load_async``; any doubt falls through to the original."""
+        from ...environment.cpu import other_isa
+
         begin = time.perf_counter()
         if switched_off() == "force_disable_caches" or self._used.left():
             return call()
-        key = kernel_key(call.args[0], call.args[1:], call.kwargs)
+        key = kernel_key(call.args[0], call.args[1:], call.kwargs, other_isa(self._isa))
         path = self._find(key)
         self.seconds += time.perf_counter() - begin
         if path is None:
-            return self._record_load(key, time.time_ns(), call())
+            answer = self._record_load(key, time.time_ns(), call())
+            self._note_options(call)
+            return answer
         build = functools.partial(call.original, *call.args, **call.kwargs)
         return self._load(callbacks, call.args[0], key, path, build)
+
+    def _note_options(self, call: imports.Call) -> None:
+        """Note what PyTorch compiles with in a process that compiles for a level."""
+        if self._level is not None and not self.beyond:
+            import inspect
+
+            from .build_options import unknown_options
+
+            try:
+                given = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+                self.beyond = unknown_options(given.get("extra_flags", ()), self._level)
+            except Exception as error:  # noqa: BLE001 - what is not known is beyond the level
+                self.beyond = f"the options of a compile are not known: {type(error).__name__}"
 
     def _find(self, key: str) -> Path | None:
         from ..whole_library import is_whole
@@ -156,11 +187,12 @@ def _hexdigest(value: Any) -> str:
     return Digest.of(canonical(value)).hex
 
 
-def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], isa: str = "") -> str:
     """Return 64 hex digits over what decides a host kernel's machine code, apart from the host itself.
 
     Takes the arguments of ``cls.load_async``. Raises for anything that has no stable text, and for a
-    parameter that `versions` does not know: it may decide the code too.
+    parameter that `versions` does not know: it may decide the code too. ``isa``: the instruction set that
+    PyTorch picks now, if it is not that of the folder.
     """
     import inspect
 
@@ -179,7 +211,7 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> st
         "flags": {name: repr(value) for name, value in cls.cpp_compile_command_flags.items()},
         "settings": settings,
         "torch": torch.__version__,
-        "capability": _capability(os.environ.get("ATEN_CPU_CAPABILITY", "")),
+        "capability": isa,
     }
     return _hexdigest(facts)
 
@@ -193,17 +225,3 @@ def _setting_names() -> tuple[str, ...]:
     from torch._inductor import config
 
     return tuple(name for name in config.get_config_copy() if name.startswith(("cpp.", "aot_inductor.debug")))
-
-
-@functools.cache
-def _capability(named: str) -> str:
-    """Return ``named``, a value of ``ATEN_CPU_CAPABILITY``, or an empty text if PyTorch chooses the same.
-
-    The folder of a kernel stands for the ISA that was detected; this is for a variable set since then.
-    """
-    from ...environment.detect import detect
-
-    if not named:
-        return ""
-    with_name, without = detect({"ATEN_CPU_CAPABILITY": named}), detect({})
-    return "" if with_name.get("cpu_isa") == without.get("cpu_isa") else named

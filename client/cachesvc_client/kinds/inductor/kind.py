@@ -15,7 +15,7 @@ from ...hooks import imports
 from ...hooks.table import Hook
 from ..kind import Kind, KindState, ProcessCallbacks
 from . import tuning
-from .host_kernels import HostKernels, accepted_folders, host_id
+from .host_kernels import HostKernels, accepted_folders
 from .recompile import recompile_all
 from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
 from .settings import switched_off
@@ -77,6 +77,7 @@ class InductorState(KindState):
     def __init__(self) -> None:
         self._used = UsedFiles()
         self._kernels = HostKernels(self._used)
+        self._absent: set[str] = set()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place, also those of Inductor's autotuner."""
@@ -87,11 +88,25 @@ class InductorState(KindState):
             hook.install(self._used.save)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():
-            hook.install(functools.partial(_look, self._used.left, callbacks.missed, absent))
+            hook.install(functools.partial(self._look, callbacks.missed, absent))
+
+    def _look(self, missed: Callable[[str], bool], absent: Callable[[Any], bool], call: imports.Call) -> Any:
+        """Run in the place of a look-up. ``missed``: takes a key that was not found, and returns whether to
+        look again; called until it returns false, since the guards of a dynamic graph may fit another
+        revision's."""
+        answer = call()
+        if not absent(answer):
+            return answer
+        key = str(call.argument("key"))
+        while absent(answer) and not self._used.left() and missed(key):
+            answer = call.original(*call.args, **call.kwargs)
+        if absent(answer):
+            self._absent.add(key)
+        return answer
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the kernels that it builds can be captured."""
-        self._kernels.host = host_id(fingerprint)
+        self._kernels.set_environment(fingerprint)
 
     def use_folder(self, root: Path) -> None:
         """Allow this host's own kernels of this folder to be loaded."""
@@ -123,6 +138,10 @@ class InductorState(KindState):
         """Return the FX and AOT keys that were saved or hit."""
         return self._used.keys()
 
+    def absent_keys(self) -> set[str]:
+        """Return the FX and AOT keys that were looked up and for which no file could be used."""
+        return self._absent
+
     def found_keys(self) -> set[str]:
         """Return the FX and AOT keys of what was found in this process's folder, and not made by it."""
         return set(self._used.found)
@@ -138,6 +157,10 @@ class InductorState(KindState):
     def keys_since(self, records: int) -> set[str]:
         """Return the FX and AOT keys that were saved or hit after the first ``records``."""
         return self._used.keys(since=records)
+
+    def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
+        """Return why a host kernel that was compiled here may use instructions beyond ``flags``."""
+        return self._kernels.beyond
 
     def has_host_code(self) -> bool:
         """Return whether host kernels were built or loaded."""
@@ -158,21 +181,6 @@ class InductorState(KindState):
     def recompile(self, why: str) -> None:
         """Make every compiled function compile again at its next call."""
         recompile_all(why)
-
-
-def _look(
-    left: Callable[[], str],
-    missed: Callable[[str], bool],
-    absent: Callable[[Any], bool],
-    call: imports.Call,
-) -> Any:
-    """Run in the place of a look-up. ``left``: returns whether the program has chosen the folder. ``missed``:
-    takes a key that was not found, and returns whether to look again; called until it returns false, since
-    the guards of a dynamic graph may fit another revision's."""
-    answer = call()
-    while absent(answer) and not left() and missed(str(call.argument("key"))):
-        answer = call.original(*call.args, **call.kwargs)
-    return answer
 
 
 def default_folder() -> Path:
