@@ -20,7 +20,8 @@ PRESSED_RATE = 64 << 10
 """Bytes in a second that a body has, on average, while others wait for what it holds; else it is ended."""
 PRESSED_SECONDS = 5.0
 """Seconds of waiting for a body before that counts."""
-_TICK_SECONDS = 0.5
+_TICK_SECONDS = 2.0
+"""Seconds between two looks at a body of which nothing comes: a thousand of them wait at once."""
 
 Message = MutableMapping[str, Any]
 
@@ -72,7 +73,8 @@ class Paced:
         left = self._began + self._body.deadline - self._since
         try:
             async with asyncio.timeout(min(SILENCE_SECONDS, max(0.0, left))) as timeout:
-                self._tick = self._loop.call_later(_TICK_SECONDS, self._look, timeout)
+                first = max(_TICK_SECONDS, PRESSED_SECONDS - self._waited)
+                self._tick = self._loop.call_later(first, self._look, timeout)
                 try:
                     return await self._receive()
                 finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cachesvc.domain import publishers as rules
@@ -13,6 +15,7 @@ from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import signed, workload
 from cachesvc.oidc.signed import Unverified
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated, printable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
@@ -26,6 +29,21 @@ MAX_RULES = 32
 _ID = re.compile(r"[a-z0-9-]{1,40}")
 _LOG_CLAIMS = (*rules.IDENTITY, *rules.PLACES, "event_name", "sha", "run_id", "actor", "jti")
 """Claims that the audit log keeps, where a token has them."""
+
+
+RULES_SECONDS = 2.0
+"""Seconds until a rule that another replica added, or removed, counts here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules that name one issuer."""
+
+    rules: tuple[PublisherRecord, ...]
+
+
+def _rules_key(issuer: str) -> str:
+    return f"rules/{hashlib.sha256(issuer.encode()).hexdigest()}"
 
 
 def add_publisher(registry: Registry, by: Token, request: PublisherRequest) -> PublisherRecord:
@@ -44,6 +62,7 @@ def add_publisher(registry: Registry, by: Token, request: PublisherRequest) -> P
         details = {"issuer": request.issuer, "audience": request.audience, "claims": _text(request.claims)}
         details |= {"lane": request.lane or "trunk", "role": request.role, "minutes": str(request.minutes)}
         note(registry, unit, by, "publisher.add", request.namespace, record.publisher, **details)
+    registry.memory.drop(_rules_key(request.issuer))
     return record
 
 
@@ -68,6 +87,7 @@ def remove_publisher(registry: Registry, by: Token, publisher: str) -> None:
         details = {"issuer": record.rule.issuer, "ended": len(ended)}
         note(registry, unit, by, "publisher.remove", record.rule.namespace, publisher, **details)
     tokens.forget_tokens(registry, ended)
+    registry.memory.drop(_rules_key(record.rule.issuer))
 
 
 class Asked(NamedTuple):
@@ -117,14 +137,26 @@ def _trusted(registry: Registry, request: ExchangeRequest) -> tuple[Unverified, 
     """Returns the parts of a job's token, and the rules that name its issuer. Only administrators say which
     servers are asked. Raises ``Unauthenticated``, and ``Forbidden`` if no rule names it."""
     parsed = workload.parse(request.token)
-    with registry.index.read() as unit:
-        records = unit.publishers.of_issuer(parsed.issuer)
+    records = _rules_of(registry, parsed.issuer)
     if not records:
         raise Forbidden(
             f"issuer {parsed.issuer[:120]!r} is not trusted here",
             "an administrator of the namespace adds a rule: cachesvc admin publishers add",
         )
     return parsed, records
+
+
+def _rules_of(registry: Registry, issuer: str) -> list[PublisherRecord]:
+    """Returns the rules that name an issuer. This process keeps them for ``RULES_SECONDS``, since exchanges
+    come in crowds; `_give` looks whether a rule is there still."""
+    key = _rules_key(issuer)
+    if kept := registry.memory.get(key):
+        return list(codec.build(_Rules, codec.parse_json(kept, limit=len(kept), what="rules")).rules)
+    with registry.index.read() as unit:
+        records = unit.publishers.of_issuer(issuer)
+    if records:  # anybody can name issuers that no rule has
+        registry.memory.put(key, codec.canonical(_Rules(tuple(records))), RULES_SECONDS)
+    return records
 
 
 def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> TokenAnswer:
