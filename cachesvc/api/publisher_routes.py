@@ -53,11 +53,12 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     limiter: anyio.CapacityLimiter = request.app.state.exchanges
     if limiter.statistics().tasks_waiting >= MAX_WAITING:
         raise TooMany("too many exchanges at once", "try again in some seconds")
-    publishers.check_issuer(registry, body)
-    given = await to_thread.run_sync(publishers.begin_exchange, registry, body, limiter=limiter)
+    given: publishers.Asked | TokenAnswer | None = publishers.ask_in_memory(registry, body)
+    if given is None:
+        given = await to_thread.run_sync(publishers.begin_exchange, registry, body, limiter=limiter)
     if isinstance(given, publishers.Asked):
         await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
-        await _check_issuer(registry, body)
+        await _check_answered(registry, given.issuer)
         given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
     answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"
@@ -78,11 +79,11 @@ async def _wait(waiting: Counter[str], issuer: str, keys: Future[None]) -> None:
             del waiting[issuer]
 
 
-async def _check_issuer(registry: Registry, body: ExchangeRequest) -> None:
-    """Raises ``Unavailable`` if the issuer failed. All who waited for it learn it at once: each answers at a
-    time of its own, so that nobody else waits for all of them."""
+async def _check_answered(registry: Registry, issuer: str) -> None:
+    """Raises ``Unavailable`` if the issuer did not answer. All who waited for it learn it at once: each is
+    answered at a time of its own, so that nobody else waits for all of them."""
     try:
-        publishers.check_issuer(registry, body)
+        registry.issuers.check_known(issuer)
     except Unavailable:
         await anyio.sleep(random.uniform(0, SPREAD_SECONDS))
         raise

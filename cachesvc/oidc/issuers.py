@@ -142,11 +142,10 @@ class Issuers:
                 raise _unavailable(issuer)
             return known.fitting(algorithm, key_id)
 
-    def check_answers(self, issuer: str) -> None:
-        """Raises ``Unavailable`` for an issuer of which nothing is known, since it failed just now."""
+    def check_known(self, issuer: str) -> None:
+        """Raises ``Unavailable`` with one line if no keys of an issuer are known."""
         with self._lock:
-            known = self._known.get(issuer)
-            if known is not None and known.read is None and known.fetch is None and self._failed_now(known):
+            if self._of(issuer).read is None:
                 raise _unavailable(issuer)
 
     def endpoints(self, issuer: str) -> Endpoints:
@@ -179,10 +178,7 @@ class Issuers:
         now = self._clock()
         if known.read is not None and now - known.read < seconds:
             return False
-        return not self._failed_now(known)
-
-    def _failed_now(self, known: _Known) -> bool:
-        return known.failed and known.tried is not None and self._clock() - known.tried < FAILURE_SECONDS
+        return not (known.failed and known.tried is not None and now - known.tried < FAILURE_SECONDS)
 
     def _start(self, issuer: str, known: _Known, share: str) -> None:
         fetch: Future[None] = Future()

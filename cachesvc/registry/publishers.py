@@ -101,12 +101,8 @@ def begin_exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer 
     """Does what :func:`exchange` does, if what is known of the issuer's keys is enough; else has the issuer
     asked for them. Raises what :func:`exchange` raises."""
     parsed, records = _trusted(registry, request)
-    algorithm, key_id = parsed.header.get("alg"), parsed.header.get("kid")
-    if isinstance(algorithm, str) and isinstance(key_id, str | None):
-        shares = sorted({record.rule.namespace for record in records})
-        keys = registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
-        if keys is not None:
-            return Asked(parsed.issuer, keys)
+    if asked := _ask(registry, parsed, records):
+        return asked
     return _answer(registry, request, parsed, records)
 
 
@@ -119,10 +115,27 @@ def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
     return _answer(registry, request, *_trusted(registry, request))
 
 
-def check_issuer(registry: Registry, request: ExchangeRequest) -> None:
-    """Refuses a token whose issuer did not answer just now, by what is in memory: the exchanges for such an
-    issuer come in crowds. Raises ``Unavailable``; ``Unauthenticated`` for what is no token."""
-    registry.issuers.check_answers(workload.parse(request.token).issuer)
+def ask_in_memory(registry: Registry, request: ExchangeRequest) -> Asked | None:
+    """Does the first half of :func:`begin_exchange` without a look at the index, as far as that goes:
+    exchanges for issuers that do not answer come in crowds. Returns ``None`` if more is needed. Raises
+    ``Unavailable`` for an issuer of which no keys are known, ``Unauthenticated`` for what is no token."""
+    parsed = workload.parse(request.token)
+    records = _kept_rules(registry, parsed.issuer)
+    if records is None or not isinstance(parsed.header.get("alg"), str):
+        return None
+    if (asked := _ask(registry, parsed, records)) is None:
+        registry.issuers.check_known(parsed.issuer)
+    return asked
+
+
+def _ask(registry: Registry, parsed: Unverified, records: list[PublisherRecord]) -> Asked | None:
+    """Has an issuer asked for its keys, if what is known of them is not enough for a token."""
+    algorithm, key_id = parsed.header.get("alg"), parsed.header.get("kid")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
+        return None
+    shares = sorted({record.rule.namespace for record in records})
+    keys = registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
+    return None if keys is None else Asked(parsed.issuer, keys)
 
 
 def _answer(
@@ -149,14 +162,20 @@ def _trusted(registry: Registry, request: ExchangeRequest) -> tuple[Unverified, 
 def _rules_of(registry: Registry, issuer: str) -> list[PublisherRecord]:
     """Returns the rules that name an issuer. This process keeps them for ``RULES_SECONDS``, since exchanges
     come in crowds; `_give` looks whether a rule is there still."""
-    key = _rules_key(issuer)
-    if kept := registry.memory.get(key):
-        return list(codec.build(_Rules, codec.parse_json(kept, limit=len(kept), what="rules")).rules)
+    if (kept := _kept_rules(registry, issuer)) is not None:
+        return kept
     with registry.index.read() as unit:
         records = unit.publishers.of_issuer(issuer)
     if records:  # anybody can name issuers that no rule has
-        registry.memory.put(key, codec.canonical(_Rules(tuple(records))), RULES_SECONDS)
+        registry.memory.put(_rules_key(issuer), codec.canonical(_Rules(tuple(records))), RULES_SECONDS)
     return records
+
+
+def _kept_rules(registry: Registry, issuer: str) -> list[PublisherRecord] | None:
+    kept = registry.memory.get(_rules_key(issuer))
+    if kept is None:
+        return None
+    return list(codec.build(_Rules, codec.parse_json(kept, limit=len(kept), what="rules")).rules)
 
 
 def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> TokenAnswer:
