@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 
 import anyio
 from anyio import to_thread
@@ -14,7 +16,6 @@ from fastapi import APIRouter, Request, Response
 from cachesvc.door.route import DoorRoute
 from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry import publishers
-from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import TooMany, Unavailable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
@@ -28,8 +29,8 @@ EXCHANGES = 4
 MAX_WAITING = 64
 """Exchanges that wait for their turn in one process, at most; and those that wait for the keys of one
 issuer, which hold no thread."""
-SPREAD_SECONDS = 2.0
-"""Seconds over which those are answered who waited for an issuer that failed."""
+SPREAD_SECONDS = 1.0
+"""Seconds over which those are answered who ask for an issuer that does not answer."""
 
 open_router = APIRouter(
     prefix="/v1",
@@ -53,12 +54,15 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     limiter: anyio.CapacityLimiter = request.app.state.exchanges
     if limiter.statistics().tasks_waiting >= MAX_WAITING:
         raise TooMany("too many exchanges at once", "try again in some seconds")
-    given: publishers.Asked | TokenAnswer | None = publishers.ask_in_memory(registry, body)
+    given: publishers.Asked | TokenAnswer | None
+    async with _one_after_the_other():
+        given = publishers.ask_in_memory(registry, body)
     if given is None:
         given = await to_thread.run_sync(publishers.begin_exchange, registry, body, limiter=limiter)
     if isinstance(given, publishers.Asked):
         await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
-        await _check_answered(registry, given.issuer)
+        async with _one_after_the_other():
+            registry.issuers.check_known(given.issuer)
         given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
     answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"
@@ -79,11 +83,12 @@ async def _wait(waiting: Counter[str], issuer: str, keys: Future[None]) -> None:
             del waiting[issuer]
 
 
-async def _check_answered(registry: Registry, issuer: str) -> None:
-    """Raises ``Unavailable`` if the issuer did not answer. All who waited for it learn it at once: each is
-    answered at a time of its own, so that nobody else waits for all of them."""
+@asynccontextmanager
+async def _one_after_the_other() -> AsyncIterator[None]:
+    """Lets ``Unavailable`` out of the block after a time of its own: many ask for an issuer that is silent,
+    and learn it at once. So nobody else waits for all of them, and who asks at once again asks less often."""
     try:
-        registry.issuers.check_known(issuer)
+        yield
     except Unavailable:
         await anyio.sleep(random.uniform(0, SPREAD_SECONDS))
         raise

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cachesvc.api.publisher_routes import SPREAD_SECONDS
 from cachesvc.oidc.documents import FETCH_SECONDS
 from cachesvc_client.bundle.seal import SigningKey
 
@@ -195,10 +196,10 @@ def test_an_issuer_that_is_slow_holds_a_request_for_seconds(
     began = time.monotonic()
     world.refused(token, 503, "its keys cannot be read", "operator")
     assert "no answer in time" in caplog.text
-    assert time.monotonic() - began < FETCH_SECONDS + 1.5
+    assert time.monotonic() - began < FETCH_SECONDS + SPREAD_SECONDS + 1.5
     began = time.monotonic()
     world.refused(token, 503, "its keys cannot be read")
-    assert time.monotonic() - began < 1.0, "the second request waits for no issuer"
+    assert time.monotonic() - began < SPREAD_SECONDS + 1.0, "the second request waits for no issuer"
     world.issuer.drip = False
     world.clock.now += 11
     assert world.exchange(token).status_code == 201
