@@ -1,5 +1,5 @@
-"""``python -m tools.faults_page``: writes the table of injected faults, and what `doctor` says on some hosts,
-into docs/faults.md.
+"""``python -m tools.faults_page``: writes the table of injected faults, what `doctor` says on some hosts, and
+honest resolves beside hostile connections into docs/faults.md.
 
 `make faults` runs the services and then this; `make pages` runs this alone, over the results that are noted.
 """
@@ -7,6 +7,7 @@ into docs/faults.md.
 from __future__ import annotations
 
 import json
+import statistics
 from typing import Any
 
 from tests.faults.hosts import RESULTS as HOSTS
@@ -14,6 +15,7 @@ from tests.faults.matrix import FAULTS, RESULTS
 from tools.markdown import DOCS, generated, table
 
 PAGE = DOCS / "faults.md"
+LOAD = DOCS.parent / "benchmarks" / "results" / "hostile_load.json"
 END = "<!-- End of what is generated. -->"
 COLUMNS = ("start", "install", "first compile", "later compile", "exit")
 
@@ -21,7 +23,8 @@ COLUMNS = ("start", "install", "first compile", "later compile", "exit")
 def render() -> str:
     """Return the whole page, with the tables in their places."""
     page = _with_section(PAGE.read_text(), "benchmarks/results/faults.json", _faults())
-    return _with_section(page, "benchmarks/results/hosts.json", _hosts())
+    page = _with_section(page, "benchmarks/results/hosts.json", _hosts())
+    return _with_section(page, "benchmarks/results/hostile_load.json", _load())
 
 
 def _with_section(page: str, source: str, lines: list[str]) -> str:
@@ -29,6 +32,28 @@ def _with_section(page: str, source: str, lines: list[str]) -> str:
     head, _, rest = page.partition(begin)
     tail = rest.partition(END)[2]
     return head + "\n".join([begin, "", *lines, "", END]) + tail
+
+
+def _load() -> list[str]:
+    noted: dict[str, Any] = json.loads(LOAD.read_text())
+    rows = [
+        (
+            row["name"],
+            row["who"],
+            *(_spread(row[f"{when}_p99_ms"]) for when in ("quiet", "hostile")),
+            f"{row['times']:.2f}",
+            str(row["failed"]),
+            f"{row['more_mib']:.0f}",
+        )
+        for row in noted["rows"]
+    ]
+    columns = ("hostile connections", "with", "quiet p99, ms", "p99 then, ms", "times", "failed", "MiB more")
+    connections = noted["extent"]["connections"]
+    return [f"{noted['date'][:10]}, {connections:,} connections of each kind:", "", *table(columns, rows)]
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 def _hosts() -> list[str]:

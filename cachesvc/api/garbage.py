@@ -15,8 +15,9 @@ import anyio
 
 SECONDS = 60.0
 _YOUNG = (20_000, 20)
-"""New objects that are there when Python searches these, and the searches after which it searches what was left
-of them too. Its own 700 and 10 make hundreds of pauses where a thousand bodies come a little at a time."""
+"""New objects that are there when Python searches these, and the searches after which it searches what was
+left of them too. Its own 700 and 10 make a pause of milliseconds each second or two, where a thousand bodies
+come a little at a time."""
 _NEVER = 1 << 30
 
 
