@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
+from cachesvc.api import garbage
 from cachesvc.cli.serve import no_collections
 from cachesvc.cli.server import listening, url_of
 from cachesvc_client.bundle.seal import SigningKey
@@ -304,3 +305,16 @@ def test_the_server_collects_garbage_again_after_its_imports() -> None:
         assert not gc.isenabled()
         raise ImportError
     assert gc.isenabled()
+
+
+def test_connections_begin_no_full_search_for_garbage() -> None:
+    """Whoever opens connections makes objects, and would decide how often the registry stands still."""
+    before = gc.get_threshold()
+    with garbage.rarely_searched():
+        assert gc.get_freeze_count() > 0
+        searches = gc.get_stats()[2]["collections"]
+        connections = [{"body": [number]} for number in range(400_000)]
+        assert len(connections) == 400_000
+        assert gc.get_stats()[2]["collections"] == searches
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0

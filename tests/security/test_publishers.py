@@ -205,6 +205,25 @@ def test_an_issuer_that_is_slow_holds_a_request_for_seconds(
     assert world.exchange(token).status_code == 201
 
 
+def test_crowds_for_an_issuer_that_is_silent_cost_no_look_at_the_index(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.rule()
+    world.issuer.gone = True
+    token = world.issuer.sign(world.claims())
+    world.refused(token, 503, "its keys cannot be read")
+    looks: list[int] = []
+    index = world.http.app.state.registry.index  # type: ignore[attr-defined]
+    read = index.read
+    monkeypatch.setattr(type(index), "read", lambda self: (looks.append(1), read())[1])
+    assert world.exchange(token).status_code == 503
+    assert not looks
+    assert (
+        world.exchange(world.issuer.sign(world.claims(iss="https://unknown.example.com"))).status_code == 403
+    )
+    assert looks, "what no rule names is looked up"
+
+
 def test_an_issuer_that_is_gone_is_one_line_and_its_known_keys_count_for_an_hour(world: World) -> None:
     world.rule()
     world.issuer.gone = True
