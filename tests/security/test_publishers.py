@@ -215,7 +215,7 @@ def test_crowds_for_an_issuer_that_is_silent_cost_no_look_at_the_index(
     looks: list[int] = []
     index = world.http.app.state.registry.index  # type: ignore[attr-defined]
     read = index.read
-    monkeypatch.setattr(type(index), "read", lambda self: (looks.append(1), read())[1])
+    monkeypatch.setattr(type(index), "read", lambda _: (looks.append(1), read())[1])
     assert world.exchange(token).status_code == 503
     assert not looks
     assert (
