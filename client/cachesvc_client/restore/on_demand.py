@@ -9,7 +9,6 @@ up and not found, before the graph is compiled.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,13 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..http.registry import Remote
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
-from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
-from ..wire.partitions import known_partition
-from ..wire.protocol import ANSWER_SECONDS, FEW_RESOLVED, MAX_WANTED, ResolveAnswer, ResolvedRevision
+from ..wire.protocol import ANSWER_SECONDS, MAX_WANTED, ResolvedRevision
+from .answers import resolve, use_key
 from .plan import NameRequest, RestoreContext, RestoreProcess
-from .revision_restore import check_revision, resolve
+from .revision_restore import check_revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,41 +31,6 @@ if TYPE_CHECKING:
     from ..config import Config
 
 _log = logging.getLogger("cachesvc")
-
-
-def leave_out(
-    name_request: NameRequest,
-    answer: ResolveAnswer,
-    remote: Remote,
-    context: RestoreContext,
-    result: RestoreResult,
-) -> tuple[ResolvedRevision, ...]:
-    """Notes that an answer is not all that fits, and returns what this program used of the rest the last
-    time.
-
-    Never raises because of the registry: what is not restored now is asked for later.
-    """
-    result.more += answer.more or 0
-    context.partial.append(name_request.of_tag(answer.tag))
-    present = {revision.entry for revision in answer.revisions}
-    last_time = [entry for entry in context.store.used_entries(use_key(context)) if entry not in present]
-    if not last_time:
-        return ()
-    request = name_request.request(context.fingerprint, entries=tuple(last_time[:FEW_RESOLVED]))
-    try:
-        with result.timed("resolve"):
-            return resolve(name_request, request, remote, context, result).revisions
-    except CacheSvcError as error:
-        result.problems.append(f"{name_request.name}: not asked for what was used the last time: {error}")
-        return ()
-
-
-def use_key(context: RestoreContext) -> Digest:
-    """Names this program, in this environment and with its trusted keys, for the node's memory of what it
-    used."""
-    trusted = sorted(str(key) for key in context.acceptance.trusted)
-    program = [*sys.argv[:1], str(known_partition(context.fingerprint)), str(context.lane or "")]
-    return Digest.of(canonical(["cachesvc.uses/1", program, trusted]))
 
 
 class Brought(NamedTuple):

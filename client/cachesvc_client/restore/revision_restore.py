@@ -11,7 +11,6 @@ already written beside their final places (`node.staging`).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,9 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..environment.support import check_proof
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
-from ..wire.codec import canonical
 from ..wire.compare import Compatible, compare
-from ..wire.digest import Digest
 from ..wire.durations import duration_text
 from ..wire.errors import (
     CacheSvcError,
@@ -35,8 +32,9 @@ from ..wire.errors import (
     Untrusted,
 )
 from ..wire.names import Lane, Name
-from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
+from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
 from ..wire.records import PackRecord, Statement
+from .answers import leave_out, resolve
 from .plan import NameRequest, RestoreContext
 
 if TYPE_CHECKING:
@@ -67,8 +65,6 @@ def accept_revisions(
     failures: list[CacheSvcError] = []
     revisions = answer.revisions
     if answer.more:
-        from .on_demand import leave_out
-
         revisions += leave_out(name_request, answer, remote, context, result)
     for revision in revisions:
         try:
@@ -140,103 +136,6 @@ def _keep_newest(staged: StagedRevision, context: RestoreContext) -> None:
     if context.ahead:
         staged.fetch()
     context.revisions.append(staged)
-
-
-def resolve(
-    name_request: NameRequest,
-    request: ResolveRequest,
-    remote: Remote,
-    context: RestoreContext,
-    result: RestoreResult,
-) -> ResolveAnswer:
-    """Returns the registry's answer, from this node if another process asked the same in the last seconds.
-
-    While the registry cannot be reached, the node's last answer is used, as long as CACHESVC_OFFLINE allows.
-    Its revisions pass the same checks, and an image without a compiler could not start otherwise.
-    """
-    from ..http.registry import parse_resolved
-
-    key = Digest.of(canonical([remote.identity, request]))
-    if (recent := _recent_answer(key, context)) is not None:
-        return recent
-    if (listed := _listed_answer(request, context)) is not None:
-        return listed
-    # A process that waits for another one's answer has the rest of the same time for its own question.
-    deadline = time.monotonic() + remote.timeout
-    with context.store.one_question(key, remote.timeout / 2) as waited:
-        if waited and (recent := _recent_answer(key, context)) is not None:
-            return recent
-        try:
-            raw, age = remote.resolve_bytes(request, deadline)
-        except CacheSvcError as error:
-            if not error.retry:
-                raise
-            last, problem = _last_answer(key, request, context, error)
-            result.warn(f"{name_request.name}: {problem}")
-            return last
-        answer = parse_resolved(raw)
-        context.store.remember_answer(key, raw, age)
-        return answer
-
-
-def _recent_answer(key: Digest, context: RestoreContext) -> ResolveAnswer | None:
-    """Returns the answer that another process of this node got in the last seconds."""
-    from ..http.registry import parse_resolved
-
-    recent = None if context.fresh else context.store.recent_answer(key)
-    if recent is None:
-        return None
-    try:
-        return parse_resolved(recent)
-    except CacheSvcError:
-        return None
-
-
-def _listed_answer(request: ResolveRequest, context: RestoreContext) -> ResolveAnswer | None:
-    """Returns what the lists of this node's agent offer; ``None`` if the registry is to be asked: they are
-    too old, or offer nothing that fits."""
-    if context.offers is None or context.fresh:
-        return None
-    found = context.offers.answer(request, context.offers.max_age)
-    if found is None or not (found[0].revisions or found[0].more):
-        return None
-    return found[0]
-
-
-def _last_answer(
-    key: Digest, request: ResolveRequest, context: RestoreContext, error: CacheSvcError
-) -> tuple[ResolveAnswer, str]:
-    """Returns the last answer that this node has while the registry cannot be reached, of this user's store
-    or of the agent's lists, whichever is younger; and the line that says so.
-
-    What a registry withholds since then is not known: CACHESVC_OFFLINE bounds for how long. Raises ``error``
-    if the node has no answer, ``Unavailable`` if the answer is older than that.
-    """
-    from ..http.registry import parse_resolved
-
-    age = context.store.answer_age(key)
-    last = context.store.recent_answer(key, context.offline)
-    listed = context.offers.answer(request, context.offline) if context.offers is not None else None
-    allowed = duration_text(context.offline)
-    if listed is not None and (last is None or age is None or listed[1] < age):
-        return listed[0], _last_problem(listed[1], context, error)
-    if age is None or (last is None and age <= context.offline):
-        raise error
-    if last is None:
-        raise Unavailable(
-            f"{error.message}; this node's last answer is {duration_text(age)} old, more than the {allowed} "
-            "of CACHESVC_OFFLINE",
-            error.hint,
-        ) from None
-    return parse_resolved(last), _last_problem(age, context, error)
-
-
-def _last_problem(age: float, context: RestoreContext, error: CacheSvcError) -> str:
-    end = time.strftime("%Y-%m-%d %H:%M", time.gmtime(time.time() - age + context.offline))
-    return (
-        f"restored from this node's last answer, which is {duration_text(age)} old (CACHESVC_OFFLINE allows "
-        f"{duration_text(context.offline)}), and refuses it from {end} UTC on: {error}"
-    )
 
 
 def check_revision(
