@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import effects
 
 from cachesvc_client.graphs import keys, operators
 from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, FollowedCode
@@ -101,6 +102,24 @@ def test_code_that_runs_without_being_traced_does_not_count() -> None:
         return gradient
 
     assert code(custom(backward, torch.sin)) == code(custom(backward, torch.cos)) != ""
+
+
+def test_what_an_operator_writes_into_counts_with_its_tags_and_effects() -> None:
+    def declared(text: str, **more: Any) -> str:
+        library, name = torch.library.Library("operators", "FRAGMENT"), f"op{next(numbers)}"
+        library.define(f"{name}{text}", **more)
+        library.impl(name, torch.clone, "CPU")
+        KEPT.append(library)
+        return code(getattr(torch.ops.operators, name))
+
+    plain = declared("(Tensor x) -> Tensor")
+    assert plain and plain == declared("(Tensor x) -> Tensor")
+    assert plain != declared("(Tensor(a!) x) -> Tensor")
+    assert plain != declared("(Tensor x) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+    target = of_library("CPU", torch.clone)
+    assert code(target) == plain
+    effects._register_effectful_op(target, effects._EffectType.ORDERED)
+    assert code(target) != plain
 
 
 def test_an_operator_that_another_operator_calls_counts() -> None:
