@@ -114,6 +114,24 @@ def run(call):
     return out.a, out.b
 """,
 }
+DECLARED = {
+    "schema": """
+LIBRARY = torch.library.Library("hunt_ROW", "DEF")
+WRITES = read() == 3.0
+LIBRARY.define("op(Tensor%s x) -> Tensor" % ("(a!)" if WRITES else ""))
+def op(x):
+    if WRITES:
+        x.add_(10)
+    return x.clone()
+LIBRARY.impl("op", op, "CPU")
+LIBRARY.impl("op", lambda x: torch.empty_like(x), "Meta")
+def program(x):
+    y = x.cos()
+    z = torch.ops.hunt_ROW.op(y)
+    return z + SALT, y * 3
+""",
+}
+"""What is decided when an operator is defined."""
 
 
 def of_operators(rng: random.Random) -> Iterator[Case]:
@@ -132,6 +150,7 @@ def of_operators(rng: random.Random) -> Iterator[Case]:
             before, change = HOLDERS[name]
             source = f"{before}\n{text}\ndef change():\n" + textwrap.indent(change, "    ") + "\n"
             yield Case("operators", f"{part} reads {name}", source)
+    for part, text in {**PARTS, **DECLARED}.items():
         source = f"def read():\n    return 3.0 if CHANGED else 2.0\n{text}"
         yield Case("operators", f"{part} asks", source)
         source = f"if CHANGED:\n    def read():\n        return 3.0\nelse:\n    def read():\n        return 2.0\n{text}"
