@@ -101,8 +101,7 @@ def install(
     the file that exists, whose values win. A folder below a root that is a link is refused (``Untrusted``).
     An install that failed or was killed leaves whole files, and no ``last`` file whose companions are
     missing. Kinds without rules or root are skipped. Any number of processes may install the same pack at
-    once. File modes are the records', less the umask;
-    only a library is executable.
+    once. File modes are the records', less the umask; only a library is executable.
     ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
     places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
     skipped. ``step`` is for tests that kill the process at each step.
