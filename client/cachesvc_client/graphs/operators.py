@@ -17,7 +17,6 @@ the key is one that no other process has, which costs a trace and no compilation
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 import re
@@ -220,6 +219,8 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
 
 
 def _short(parts: list[str]) -> str:
+    import hashlib  # `attach` loads nothing that a compile alone needs
+
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
 
 
