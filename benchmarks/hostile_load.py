@@ -322,7 +322,7 @@ def _row(attack: Attack, quiet: list[Window], hostile: list[Window]) -> dict[str
 
 
 def _show(row: dict[str, Any]) -> None:
-    cells = [_spread(row[f"{when}_p99_ms"]) for when in ("quiet", "hostile")]
+    cells = [spread(row[f"{when}_p99_ms"]) for when in ("quiet", "hostile")]
     name = f"{row['who']}: {row['name']}"
     print(
         f"{name:58}{cells[0]:>22}{cells[1]:>24}{row['times']:7.2f}{row['failed']:8}{row['more_mib']:6.0f}"
@@ -331,8 +331,9 @@ def _show(row: dict[str, Any]) -> None:
     )
 
 
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+def spread(values: list[float]) -> str:
+    """Return the median of the rounds, with the smallest and the largest."""
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 if __name__ == "__main__":

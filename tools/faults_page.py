@@ -7,9 +7,9 @@ honest resolves beside hostile connections into docs/faults.md.
 from __future__ import annotations
 
 import json
-import statistics
 from typing import Any
 
+from benchmarks.hostile_load import spread
 from tests.faults.hosts import RESULTS as HOSTS
 from tests.faults.matrix import FAULTS, RESULTS
 from tools.markdown import DOCS, generated, table
@@ -40,7 +40,7 @@ def _load() -> list[str]:
         (
             row["name"],
             row["who"],
-            *(_spread(row[f"{when}_p99_ms"]) for when in ("quiet", "hostile")),
+            *(spread(row[f"{when}_p99_ms"]) for when in ("quiet", "hostile")),
             f"{row['times']:.2f}",
             str(row["failed"]),
             f"{row['more_mib']:.0f}",
@@ -48,12 +48,9 @@ def _load() -> list[str]:
         for row in noted["rows"]
     ]
     columns = ("hostile connections", "with", "quiet p99, ms", "p99 then, ms", "times", "failed", "MiB more")
-    connections = noted["extent"]["connections"]
-    return [f"{noted['date'][:10]}, {connections:,} connections of each kind:", "", *table(columns, rows)]
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    connections = f"{noted['extent']['connections']:,} connections of each kind"
+    head = f"{noted['date'][:10]}, commit {noted['commit']}, {connections}:"
+    return [head, "", *table(columns, rows)]
 
 
 def _hosts() -> list[str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,12 @@ def serve(tmp_path: Path, *arguments: str, compilers: bool = True, **variables: 
         compilers=compilers,
         **{**QUICK, "CACHESVC_LOG": "info", **variables},
     )
+
+
+def serve_alone(tmp_path: Path, small: Built, **more: Any) -> ProgramResult:
+    """Run a service of a bundle in an interpreter of its own, which can have a launcher of its own too."""
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
+    return run("serve.py", "small=1", f"bundle={small.bundle}", place=tmp_path, **variables)
 
 
 def own_store(tmp_path: Path) -> Path:
@@ -126,16 +133,8 @@ def test_a_process_with_little_around_it_restores(tmp_path: Path, small: Built) 
     """64 open files, no docstrings, no assertions, no folder of the script on the path, an ASCII locale."""
     if (limit := shutil.which("prlimit")) is None:
         pytest.skip("no prlimit (util-linux)")
-    result = run(
-        "serve.py",
-        "small=1",
-        f"bundle={small.bundle}",
-        place=tmp_path,
-        compilers=False,
-        before=(limit, "--nofile=64"),
-        launcher=("-OO",),
-        **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONSAFEPATH": "1", "LC_ALL": "C"},
-    )
+    launched = {"before": (limit, "--nofile=64"), "launcher": ("-OO",)}
+    result = serve_alone(tmp_path, small, compilers=False, **launched, PYTHONSAFEPATH="1", LC_ALL="C")
     assert result.answer["state"] == "hit" and result.answer["reasons"] == [], result.err[-2000:]
 
 
@@ -164,17 +163,8 @@ def test_with_a_space_in_every_path_the_service_restores(tmp_path: Path, small: 
     private = (unshare, "--mount", shell, "-c", f'{mount} -t tmpfs tmpfs /var/tmp && exec "$@"', "sh")
     if os.geteuid() != 0 or subprocess.run([*private, "true"], capture_output=True).returncode != 0:
         pytest.skip("needs the right to mount")
-    result = run(
-        "serve.py",
-        "small=1",
-        f"bundle={small.bundle}",
-        place=tmp_path,
-        compilers=False,
-        before=private,
-        **{**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "CACHESVC_STORE": str(tmp_path / "my store")},
-        HOME=str(home),
-        TMPDIR=str(temporary),
-    )
+    variables = {"CACHESVC_STORE": str(tmp_path / "my store"), "HOME": str(home), "TMPDIR": str(temporary)}
+    result = serve_alone(tmp_path, small, compilers=False, before=private, **variables)
     answer = result.answer
     assert answer["state"] == "hit" and answer["observed"]["compilations"] == 0, result.err[-2000:]
     [reason] = answer["reasons"]
@@ -188,8 +178,7 @@ def test_a_frozen_program_is_left_alone_with_one_reason(tmp_path: Path, small: B
     site.mkdir()
     (site / "sitecustomize.py").write_text("import sys\nsys.frozen = True\n")
     paths = os.pathsep.join((str(site), environment(tmp_path)["PYTHONPATH"]))
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "PYTHONPATH": paths}
-    result = run("serve.py", "small=1", f"bundle={small.bundle}", place=tmp_path, **variables)
+    result = serve_alone(tmp_path, small, PYTHONPATH=paths)
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     [reason] = answer["reasons"]

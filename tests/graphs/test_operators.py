@@ -118,8 +118,10 @@ def test_what_an_operator_writes_into_counts_with_its_tags_and_effects() -> None
     assert plain != declared("(Tensor x) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
     target = of_library("CPU", torch.clone)
     assert code(target) == plain
+    in_frames = operators.describe_operator(target._name, registered)
     effects._register_effectful_op(target, effects._EffectType.ORDERED)
     assert code(target) != plain
+    assert operators.describe_operator(target._name, registered) != in_frames
 
 
 def test_an_operator_that_another_operator_calls_counts() -> None:

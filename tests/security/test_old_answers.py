@@ -102,15 +102,27 @@ def test_the_root_signs_how_old_a_revision_of_each_namespace_may_be(team: str, t
 
 def test_every_reader_of_the_door_refuses_what_is_too_old(server: Server, team: str, tmp_path: Path) -> None:
     """A bundle file, and the commands that would pass it on."""
-    made = publish(server, team, age=400 * DAY)
-    file = tmp_path / "old.cachesvc"
-    (tmp_path / "pack").write_bytes(made.pack)
-    write_bundle(file, made.envelope, tmp_path / "pack")
+    file = bundled(publish(server, team, age=400 * DAY), tmp_path)
     seen = attach(server, team, tmp_path / "node", CACHESVC_BUNDLE=str(file))
     assert seen["installed"] == [] and "signed 400.0 d ago" in seen["problems"][0], seen
-    trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": str(tmp_path / "store")}
+    assert "signed 400.0 d ago" in unverified(server, file)
+
+
+def bundled(made: Publication, folder: Path) -> Path:
+    """Return a bundle file with a revision that was made, or published."""
+    file, pack = folder / "model.cachesvc", folder / "pack"
+    pack.write_bytes(made.pack)
+    write_bundle(file, made.envelope, pack)
+    return file
+
+
+def unverified(server: Server, file: Path) -> str:
+    """Return what ``verify`` says of a bundle file that it refuses, by one who trusts the registry's key."""
+    store = str(file.parent / "store")
+    trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": store}
     verified = client("verify", str(file), **trusts)
-    assert verified.returncode != 0 and "signed 400.0 d ago" in verified.stdout + verified.stderr, verified
+    assert verified.returncode != 0, verified
+    return str(verified.stdout + verified.stderr)
 
 
 def test_a_signer_dates_a_revision_into_the_future_so_that_it_never_is_too_old(
@@ -127,18 +139,14 @@ def test_a_signer_dates_a_revision_into_the_future_so_that_it_never_is_too_old(
         for publish_it in (server.api().publish, server.api().bundle):
             refused(publish_it(late), 422, "invalid", "in the future", "set the signing machine's clock")
     ok(server.api().publish(dated(200)))
-    made, file = dated(400 * DAY), tmp_path / "late.cachesvc"
-    (tmp_path / "pack").write_bytes(made.pack)
-    write_bundle(file, made.envelope, tmp_path / "pack")
+    file = bundled(dated(400 * DAY), tmp_path)
     for number, more in enumerate(({}, {"CACHESVC_MAX_AGE": "30d"}, {"CACHESVC_MAX_AGE": "9000d"})):
         place = tmp_path / f"node{number}"
         seen = attach(server, team, place, CACHESVC_BUNDLE=str(file), CACHESVC_URL="", **more)
         assert seen["installed"] == [], seen
         assert "signed 400.0 d after this machine's time: a clock is wrong" in seen["problems"][0], seen
         assert (place / "log").read_text().count("after this machine's time") == 1
-    trusts = {"CACHESVC_TRUSTED_KEYS": server.ready["trust"], "CACHESVC_STORE": str(tmp_path / "store")}
-    verified = client("verify", str(file), **trusts)
-    assert verified.returncode != 0 and "a clock is wrong" in verified.stdout + verified.stderr, verified
+    assert "a clock is wrong" in unverified(server, file)
 
 
 def test_a_node_whose_clock_is_set_back_compiles_and_says_why(

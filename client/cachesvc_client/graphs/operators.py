@@ -45,7 +45,6 @@ _DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
 _NATIVE = "/aten/src/ATen/"
 """Where PyTorch defines operators in C++, of several namespaces."""
-_DIGITS = 12
 _LIBRARY = Hook(
     "torch.library",
     "Library.impl",
@@ -112,8 +111,8 @@ def operator_names(nodes: Iterable[Any]) -> set[str]:
 
 
 def describe_operator(name: str, registered: RegisteredFunctions) -> str:
-    """Return all that a trace takes from an operator: its schema, its tags and the digest of its Python code.
-    Return an empty text for an operator that PyTorch itself defines.
+    """Return all that a trace takes from an operator: how it is declared, the digest of its Python code, and
+    its C++ code. Return an empty text for an operator that PyTorch itself defines.
 
     Raises ``LookupError`` for an operator that is not registered here, and for one with code that is traced
     and that nobody can name.
@@ -129,22 +128,20 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
     except AttributeError:
         raise LookupError(f"operator {name} is not registered") from None
     qualified = f"{space}::{plain}"
-    dump = torch._C._dispatch_dump(name)
-    definition = _definition(qualified)
-    file = _file_of(dump)
-    if definition is None and (_NATIVE in file or _is_torchs_own(file, _folder(torch))):
+    declared = _declared(qualified, target)
+    if not declared:
         return ""
     functions, unknown = _functions(qualified, target, registered)
     by_key = registered.by_operator.get(qualified, {})
-    shapes = [] if definition is not None else re.findall(_SHAPES, dump)
+    definition = _definition(qualified)
+    shapes = [] if definition is not None else re.findall(_SHAPES, torch._C._dispatch_dump(name))
     if unknown or any(key not in by_key for key in shapes):
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
     followed = FollowedCode(functions, _by_short_name(registered))
-    tags = sorted(map(str, target.tags))
     if followed.unknown:
         raise LookupError(f"operator {name} reads what has no description: {followed.unknown}")
-    more = [*_casts(definition), *_native(target)]
-    return f"{target._schema} {tags} {more} code {followed.digest_without(qualified)}"
+    parts = [*declared, *_casts(definition), *_native(target)]
+    return f"{' '.join(parts)} code {followed.digest_without(qualified)}"
 
 
 def _casts(definition: Any) -> list[str]:
@@ -198,6 +195,7 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
     """Return the text of one operator; an empty text if PyTorch itself defines it."""
     try:
         from .code_digest import FollowedCode
+        from .values import short
 
         declared = _declared(name, target)
         if not declared:
@@ -210,7 +208,7 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
             return f"{name} code {nonce(f'reads what has no description: {followed.unknown}')}"
         parts = [followed.digest_without(name), *declared, *_casts(_definition(name)), *_native(target)]
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
-        return ", ".join([f"{name} code {_short(parts)}", *kernels])
+        return ", ".join([f"{name} code {short(repr(parts))}", *kernels])
     except LookupError as error:
         return f"{name} code {nonce(str(error))}"
     except Exception:  # noqa: BLE001 - a torch whose internals differ
@@ -218,16 +216,10 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
         return f"{name} code {nonce('not known')}"
 
 
-def _short(parts: list[str]) -> str:
-    import hashlib  # `attach` loads nothing that a compile alone needs
-
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
-
-
 def _declared(name: str, target: Any) -> list[str]:
-    """Return the schemas, tags and effects of an operator's overloads, without its name: what it writes into,
-    how Inductor may lay out its inputs, and whether it may be left out. Return an empty list for an operator
-    that PyTorch itself defines."""
+    """Return the schemas, tags and effects of an operator's overloads, without its name: they say what the
+    operator writes into, how Inductor may lay out its inputs, and whether a call may be left out. Return an
+    empty list for an operator that PyTorch itself defines."""
     import torch
 
     overloads = _overloads(target)
@@ -236,7 +228,7 @@ def _declared(name: str, target: Any) -> list[str]:
         if all(_NATIVE in file or _is_torchs_own(file, _folder(torch)) for file in files):
             return []
     return [
-        f"{str(one._schema).partition('(')[2]} {sorted(map(str, one.tags))} {_effect(one)}"
+        f"({str(one._schema).partition('(')[2]} {sorted(map(str, one.tags))} {_effect(one)}"
         for one in overloads
     ]
 
@@ -255,8 +247,8 @@ def _overloads(target: Any) -> list[Any]:
 
 
 def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple[list[Any], str]:
-    """Return the functions of an operator that are traced; or, where one is not known, none of them and a
-    text that stands for them in the key."""
+    """Return the functions that are traced of an operator which PyTorch itself does not define; or, where one
+    is not known, none of them and a text that stands for them in the key."""
     import torch
 
     definition = _definition(name)
@@ -264,8 +256,6 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     if definition is not None:
         return functions, ""
     dump = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
-    if _is_torchs_own(_file_of(dump), _folder(torch)):
-        return [], ""
     by_key = registered.by_operator.get(name, {})
     if any(key not in by_key for key in re.findall(_TRACED, dump)):
         return [], nonce("registered before cachesvc was attached")

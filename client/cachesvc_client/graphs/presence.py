@@ -1,8 +1,8 @@
-"""Notes what torch itself put into its tables, so that an entry which a program took out is missed.
+"""Finds entries that a program removed from torch's tables.
 
-Nothing stands in its place that could be judged. A table is noted when the import of its module ends, and
-again whenever it was judged, since torch adds entries later. An entry that a program took out before that,
-where cachesvc was attached after the import, is not found.
+The keys of a table are noted when the import of its module ends, and again whenever the table is judged,
+since torch adds entries later. An entry is removed if its key was noted and is not there any more. An entry
+that a program removed after torch's import and before cachesvc was attached is not found.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 
 
 REMOVED = object()
-"""Stands for an entry that a program took out."""
+"""Stands for the value of a removed entry."""
 
 _present: dict[str, set[Any]] = {}
 """Table -> the keys that torch itself put there."""
