@@ -63,8 +63,8 @@ def withdraw(
 def _withdraw_deleted(
     registry: Registry, by: Token, revision: Digest, why: str, namespace: Namespace | None
 ) -> RevisionRecord:
-    """Withdraw a revision that is not here. What says to be made with it tells no more than a likely place:
-    anybody can say it of any revision, and would decide for the namespace where that was."""
+    """Withdraw a revision that is not here. Its descendants alone do not decide in which namespace it was:
+    anybody can name any revision as an ancestor, and would so withdraw what is another namespace's."""
     with registry.index.write() as unit:
         deleted = unit.audit.page(ANY, None, 1, "revision.delete", revision)
         place = Namespace(deleted[0].namespace) if deleted else None
@@ -74,7 +74,7 @@ def _withdraw_deleted(
         if place is None or not may(by, Action.admin, place):
             raise NotFound(
                 absent(revision).message,
-                "an administrator of all namespaces can withdraw it, who says where it was: -n NAMESPACE",
+                "if it was here once: an administrator of all namespaces adds -n NAMESPACE",
             )
         unit.withdrawals.lock(place, alone=True)
         unit.withdrawals.add_deleted(revision, place, registry.now, why)

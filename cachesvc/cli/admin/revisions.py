@@ -220,7 +220,8 @@ def set_quarantine(
     revision: RevisionId,
     why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Where a revision was that is not here any more.")
+        str | None,
+        typer.Option("-n", "--namespace", help="The namespace of a revision that is not here any more."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -284,7 +285,10 @@ def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: b
         row = registry.call(
             "PUT", f"/v1/revisions/{key}/{mark}", parse_option(lambda: Reason(why)), RevisionRecord
         )
-    show_record(row, REVISION_COLUMNS, as_json)
+    if row.published or as_json:
+        show_record(row, REVISION_COLUMNS, as_json)
+    else:
+        show_line(f"revision {digest_text(key)} is not here; from now on no commit takes it")
     if row.descendants and not as_json:
         show_descendants(row.descendants)
 
