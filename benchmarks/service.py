@@ -249,7 +249,7 @@ def _answer(
     if options.expect:
         answer["same"] = bool(torch.equal(output, torch.load(options.expect)))
     if os.environ.get("CACHESVC_NAME"):
-        from cachesvc_client.session.process import process
+        from cachesvc_client.process.process import process
 
         report = cachesvc_client.report()
         answer["cachesvc"] = {

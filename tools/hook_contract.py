@@ -26,7 +26,7 @@ from cachesvc_client.hooks.table import Hook
 from cachesvc_client.kinds.frames.arguments import NAMES as FRAME_PARAMETERS
 from cachesvc_client.kinds.inductor.versions import HOST_KERNEL_PARAMETERS
 from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
-from cachesvc_client.session.every_hook import every_hook
+from cachesvc_client.process.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")

@@ -15,7 +15,7 @@ import time
 def main() -> None:
     import cachesvc_client.auto  # noqa: F401
     from cachesvc_client.environment.detect import detect
-    from cachesvc_client.session.every_hook import support_of
+    from cachesvc_client.process.every_hook import support_of
 
     before = device_memory()
     seconds = []

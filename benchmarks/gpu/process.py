@@ -106,7 +106,7 @@ def session() -> dict[str, object]:
     """Return the client's report; empty without CACHESVC_NAME."""
     if not os.environ.get("CACHESVC_NAME"):
         return {}
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     report = cachesvc_client.report()
     return {
@@ -148,7 +148,7 @@ def of_libraries() -> Path:
 
 def made_by_libraries(alone: CudaState) -> int:
     """Return the number of kernels that libraries such as cuDNN compiled in this process."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     if os.environ.get("CACHESVC_NAME"):
         return len(process().kinds["cuda"].compiled())
@@ -158,7 +158,7 @@ def made_by_libraries(alone: CudaState) -> int:
 def folders() -> list[Path]:
     """Return the cache folders of this process, and make missing ones; without a session they are PyTorch's
     own."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     roots = process().folders.roots() or {"inductor": Path(os.environ[kinds.BY_NAME["inductor"].variable])}
     outer = [root for root in roots.values() if not any(other in root.parents for other in roots.values())]

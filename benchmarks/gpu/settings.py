@@ -26,7 +26,7 @@ from typing import Any
 
 import cachesvc_client
 from cachesvc_client.hooks import counters
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 WIDTH = 32
 

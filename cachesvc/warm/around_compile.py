@@ -31,7 +31,7 @@ class CompilingProcess:
     def __init__(self, request: PhaseRequest) -> None:
         """Put the hooks in place and begin to count. Raises ``Unsupported`` and ``StorageFull``."""
         from cachesvc_client.config import Config
-        from cachesvc_client.session.process import process
+        from cachesvc_client.process.process import process
         from cachesvc_client.session.sessions import open_local
 
         self.observer = counters.start(audit=True)
@@ -59,7 +59,7 @@ class RestoringProcess:
 
         Raises ``Unavailable`` if it is not, and what a strict session raises.
         """
-        from cachesvc_client.session.process import process
+        from cachesvc_client.process.process import process
 
         self.observer = counters.start(audit=True)
         self._request, self._kernels = request, triton_bundler.KernelFiles()
@@ -111,7 +111,7 @@ class RestoringProcess:
 
 def _add_capture(request: PhaseRequest, session: Session, result: PhaseResult) -> PhaseResult:
     """Return the result with the captured files and the key components, if the request has a stage."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     if not request.stage:
         return result

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def cache_roots() -> dict[str, Path]:
     """Return kind -> cache folder of this process; makes folders that do not exist."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     roots = process().folders.roots()
     for root in roots.values():

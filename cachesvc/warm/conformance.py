@@ -21,8 +21,8 @@ from cachesvc_client.graphs import keys
 from cachesvc_client.hooks import counters
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.installed import RestoreResult
-from cachesvc_client.session.every_hook import every_hook
-from cachesvc_client.session.process import process
+from cachesvc_client.process.every_hook import every_hook
+from cachesvc_client.process.process import process
 from cachesvc_client.wire.errors import Unsupported
 
 _NAMESPACE = "cachesvc_probe"

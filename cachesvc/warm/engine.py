@@ -157,7 +157,7 @@ def _restore_here(request: PhaseRequest) -> None:
 
 def _descriptions() -> Iterator[str]:
     """Yield the descriptions of models that vLLM read from the entry in this process."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     state = process().kinds[KIND.name]
     if isinstance(state, VllmState):

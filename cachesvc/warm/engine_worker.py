@@ -54,7 +54,7 @@ class WarmWorker:
 def _without_unloaded(result: PhaseResult) -> PhaseResult:
     """Return the result without artifacts of vLLM that were read and could not be loaded. The engine adds the
     descriptions of models, which another process reads."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     loaded = {f"{KIND.name}/{path}" for path in process().kinds[KIND.name].used_paths()}
     read = (name for name in result.files_read if not name.startswith(f"{KIND.name}/") or name in loaded)
@@ -74,7 +74,7 @@ def _as_rank(request: PhaseRequest) -> PhaseRequest:
     a script do, so that the files in them are this rank's. Raises ``Unsupported`` where the rank is not
     known.
     """
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     if request.job.ranks == 1:
         return request

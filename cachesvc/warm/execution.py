@@ -66,7 +66,7 @@ def execute(request: PhaseRequest, observer: counters.Observer) -> Execution:
 
 def describe_compiles(request: PhaseRequest, observer: counters.Observer) -> PhaseResult:
     """Return a result with what this process compiled until now, and where: counts, environment, graphs."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     here = detect()
     return PhaseResult(

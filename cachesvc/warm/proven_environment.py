@@ -23,7 +23,7 @@ from cachesvc_client.hooks.source import source_of
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.own_results.node_key import node_key
-from cachesvc_client.session.every_hook import every_hook, support_of
+from cachesvc_client.process.every_hook import every_hook, support_of
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, Unsupported

@@ -143,7 +143,7 @@ def _compile(request: PhaseRequest) -> PhaseResult:
 
 
 def _replay(request: PhaseRequest) -> PhaseResult:
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     with RestoringProcess(request) as restoring:
         execution = execute(request, restoring.observer)

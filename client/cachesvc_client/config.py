@@ -76,7 +76,7 @@ class Config:
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
     ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``hold_collector``:
-    see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for which the last answer of
+    see `process.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for which the last answer of
     a registry that cannot be reached is used. ``max_age``: seconds since the signing of a revision, from
     which on it is refused; ``None``: the age that the root or a default says. ``require``: who must have
     built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links

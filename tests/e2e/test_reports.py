@@ -215,7 +215,7 @@ def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_re
     assert resolved.answer["state"] == "hit"
     code = (
         "import sys, json\n"
-        "from cachesvc_client.session.process import process\n"
+        "from cachesvc_client.process.process import process\n"
         "from cachesvc_client.wire.codec import plain\n"
         "import cachesvc_client\n"
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"

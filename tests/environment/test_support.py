@@ -13,8 +13,8 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment import releases
 from cachesvc_client.environment.support import check_proof, present_names
 from cachesvc_client.hooks import source
+from cachesvc_client.process.every_hook import every_hook, support_of
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
-from cachesvc_client.session.every_hook import every_hook, support_of
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Incompatible
 from cachesvc_client.wire.factors import Fingerprint

@@ -8,7 +8,7 @@ import pytest
 
 from cachesvc_client.hooks.lookup import look_up
 from cachesvc_client.hooks.table import Hook
-from cachesvc_client.session.every_hook import every_hook
+from cachesvc_client.process.every_hook import every_hook
 
 SOURCE = """
 raise SystemExit("imported")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.session import gc_pause
-from cachesvc_client.session.gc_pause import GcPause
+from cachesvc_client.process import gc_pause
+from cachesvc_client.process.gc_pause import GcPause
 
 NUMBERS = (611, 7, 9)
 

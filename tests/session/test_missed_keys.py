@@ -14,10 +14,10 @@ import pytest
 
 from cachesvc_client.hooks import counters
 from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.process.process import Process
 from cachesvc_client.restore.on_demand import Brought
 from cachesvc_client.session import missed_keys
 from cachesvc_client.session.missed_keys import MissedKeys
-from cachesvc_client.session.process import Process
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Unavailable
 

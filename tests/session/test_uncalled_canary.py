@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cachesvc_client.session.process import Process
+from cachesvc_client.process.process import Process
 from cachesvc_client.session.sessions import Sessions
 
 LINE = "canary: 1 restored graphs were not called through the canary: nothing of them was compared"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..hooks import logger
 from ..kinds.kind import Comparison
@@ -18,24 +18,9 @@ from .trial import Trial
 
 if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
+    from ..process.process import Process
 
 _log = logging.getLogger("cachesvc")
-
-
-class CanaryProcess(Protocol):
-    """Declares what the canary needs of the process whose compiles it watches."""
-
-    def mark_uses(self) -> Mapping[str, int]:
-        """Return a mark for `keys_since`."""
-
-    def keys_since(self, mark: Mapping[str, int]) -> set[str]:
-        """Return the keys whose files were saved or hit since the mark."""
-
-    def recompile(self, why: str) -> None:
-        """Make every compiled function compile again at its next call."""
-
-    def forget(self, entry: InstalledRevision) -> None:
-        """Take a wrong revision out of the process and its folders, and off this node."""
 
 
 class WatchedRevision(NamedTuple):
@@ -56,7 +41,7 @@ class Canary:
     canary. ``comparisons``: compares beside the service; ``None`` inside of the first call.
     """
 
-    process: CanaryProcess
+    process: Process
     watched: Callable[[], Iterable[WatchedRevision]]
     wrong: Callable[[str], object]
     skipped: Callable[[str], None]

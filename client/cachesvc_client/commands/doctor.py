@@ -28,9 +28,9 @@ from ..node.folder_probe import FolderProbe
 from ..node.store import NodeStore
 from ..node.store_root import SETTING, candidates, choose_store, probe_candidate
 from ..outcome.send import node_id
+from ..process.every_hook import every_hook, support_of
 from ..publication.as_you_go import MAY_WRITE, with_lane
 from ..publication.signer import signer_of
-from ..session.every_hook import every_hook, support_of
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name

@@ -13,9 +13,9 @@ from ..bundle.check import ExpectedStatement
 from ..config import Config
 from ..environment.support import check_proof
 from ..http.registry import Remote
+from ..process.every_hook import support_of
 from ..restore.plan import NameRequest
 from ..restore.revision_restore import nothing_offered
-from ..session.every_hook import support_of
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint

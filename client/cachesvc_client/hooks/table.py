@@ -1,7 +1,7 @@
 """Describes a hook as a row: the name that is wrapped, what for, and what it means if the name is missing.
 
 Each room declares its rows as constants beside the functions that run in the place of those names, and lists
-them in ``HOOKS``. ``session.every_hook`` joins all lists; ``cachesvc-client doctor`` prints them for the
+them in ``HOOKS``. ``process.every_hook`` joins all lists; ``cachesvc-client doctor`` prints them for the
 installed torch.
 """
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
@@ -27,71 +27,12 @@ from .judge import (
 )
 
 if TYPE_CHECKING:
-    from ..graphs.key_components import Recorder
-    from ..graphs.request import GraphRequests
     from ..node.installed import InstalledRevision, RestoreResult
-    from ..wire.digest import Digest
-    from ..wire.factors import Fingerprint
-    from ..wire.reports import KindWork
-
-
-class ReportedProcess(Protocol):
-    """Declares what a report needs of the process that it is about."""
-
-    @property
-    def observer(self) -> counters.Observer | None:
-        """Return the counts; ``None`` before the hooks were armed."""
-
-    @property
-    def components(self) -> Recorder:
-        """Return the components of the keys that were not found."""
-
-    @property
-    def asked(self) -> GraphRequests:
-        """Return the requests for compiles."""
-
-    @property
-    def models(self) -> Sequence[Digest]:
-        """Return the hashes of the models, if they are known."""
-
-    @property
-    def compiled_before(self) -> int:
-        """Return how many graphs were compiled before the hooks were armed."""
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Return the seconds of ``wait`` and ``compile``."""
-
-    def here(self) -> Facts:
-        """Return the facts of the process, by the factor table."""
-
-    def found_keys(self) -> set[str]:
-        """Return the compilers' own keys whose files were found, and not made by this process."""
-
-    def elsewhere(self) -> str:
-        """Return in words in which folders of the program's something was compiled; empty if in none."""
-
-    def lost(self, installed: Sequence[InstalledRevision]) -> Iterable[str]:
-        """Return in words which files of installed revisions are gone or damaged."""
-
-    def used_paths(self) -> set[str]:
-        """Return the paths of used files that no key of a compiler names."""
-
-    def hook_seconds(self) -> float:
-        """Return the seconds that cachesvc's own hooks took."""
-
-    def switched_off(self) -> str:
-        """Return the setting that keeps a compiler from its own cache, or an empty text."""
-
-    def work_by_kind(self, observed: counters.Observation) -> Mapping[str, KindWork]:
-        """Return what each kind cost, for the kinds that something is counted for."""
-
-    def explain(self, revisions: Sequence[Fingerprint]) -> Iterable[str]:
-        """Yield why something was compiled, as far as a kind knows it, given the revisions' fingerprints."""
+    from ..process.output import ProcessOutput
 
 
 def make_report(
-    process: ReportedProcess,
+    process: ProcessOutput,
     results: Sequence[RestoreResult],
     ends: Iterable[str],
     canary: Collection[str],
@@ -200,7 +141,7 @@ def _reasons(
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
 
-def _aside(process: ReportedProcess, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
+def _aside(process: ProcessOutput, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
     """Return what kept PyTorch from the installed files, whatever their keys are, the first cause first."""
     off = process.switched_off()
     off = off and f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"

@@ -17,12 +17,12 @@ from .node_key import node_key
 if TYPE_CHECKING:
     from ..bundle.seal import SigningKey
     from ..node.installed import InstalledRevision
-    from .keep import OwnResultsProcess
+    from ..process.process import Process
 
 _log = logging.getLogger("cachesvc")
 
 
-def restore_own_results(process: OwnResultsProcess) -> InstalledRevision | None:
+def restore_own_results(process: Process) -> InstalledRevision | None:
     """Installs what an earlier start of the same trust scope compiled on this node with the same revisions.
 
     Returns ``None`` if there is nothing. Removes a bundle that is damaged or not signed by this node. Raises
@@ -41,7 +41,7 @@ def restore_own_results(process: OwnResultsProcess) -> InstalledRevision | None:
     return None
 
 
-def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> InstalledRevision | None:
+def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision | None:
     """Checks and installs a bundle; returns ``None`` if the bundle does not fit this environment."""
     from ..bundle.check import ExpectedStatement
     from ..bundle.file import open_bundle

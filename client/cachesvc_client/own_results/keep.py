@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..wire.digest import Digest
 from ..wire.names import Name, Target
@@ -21,14 +20,8 @@ from .node_key import node_key
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..bundle.seal import PublicKey
     from ..hooks.activity import Moment
-    from ..hooks.counters import Observer
-    from ..kinds.folders import Folders
-    from ..node.installed import InstalledRevision, StagedRevision
-    from ..node.ledger import Selection
-    from ..wire.factors import Fingerprint
-    from ..wire.names import Lane
+    from ..process.process import Process
 
 _log = logging.getLogger("cachesvc")
 
@@ -40,43 +33,6 @@ _MAX_BYTES = 64 << 20
 """Bytes of all files together; larger results are not kept."""
 
 
-class OwnResultsProcess(Protocol):
-    """Declares what this room needs of the process whose results it keeps and installs."""
-
-    keeps_own: bool
-    """Whether what is compiled here is kept for the node's next start."""
-
-    @property
-    def fingerprint(self) -> Fingerprint | None:
-        """Return the environment; ``None`` before it was detected."""
-
-    @property
-    def folders(self) -> Folders:
-        """Return the cache folders."""
-
-    @property
-    def observer(self) -> Observer | None:
-        """Return the counts of what was compiled; ``None`` before the hooks were armed."""
-
-    def own_results(self) -> Path | None:
-        """Return where the results of the present folder are kept; ``None`` for a folder of the user's."""
-
-    def activity(self) -> object:
-        """Return a value that changes while this process compiles; ``None`` before it does."""
-
-    def distrusts(self, entry: Digest, revision: Digest) -> bool:
-        """Return whether this node has withdrawn a revision of an entry."""
-
-    def own_files(self, signer: PublicKey | None, lane: Lane | None = None) -> Selection:
-        """Return the files that a signer may sign for a lane; ``None``: what this process compiled alone."""
-
-    def scopes(self) -> tuple[str, ...]:
-        """Return what the compiled code is bound to: GPU, host, or both."""
-
-    def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
-        """Allow the code of installed revisions to be loaded."""
-
-
 def folder_name(path: Path) -> Digest:
     """Reads from a bundle's file name the name of the private cache folder that results were compiled in."""
     return Digest(f"sha256:{path.name.partition('.')[0]}")
@@ -85,7 +41,7 @@ def folder_name(path: Path) -> Digest:
 class Keeper:
     """Keeps what a process compiles. Listens to the process's `hooks.activity.ActivityWatch`."""
 
-    def __init__(self, process: OwnResultsProcess) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
         self._kept_activity: object = None
 
@@ -104,7 +60,7 @@ class Keeper:
             _log.debug("what was compiled here is not kept: %s: %s", type(error).__name__, error)
 
 
-def keep_own_results(process: OwnResultsProcess) -> Path | None:
+def keep_own_results(process: Process) -> Path | None:
     """Writes what this process compiled, and what it used of the node's own results, for the next start.
 
     Returns ``None`` if nothing was compiled, if it is too much, or if there is no folder for the node's key.

@@ -20,13 +20,14 @@ from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
 from ..wire.protocol import FEW_RESOLVED
-from .plan import NameRequest, RestoreContext, RestoreProcess
+from .plan import NameRequest, RestoreContext
 from .revision_restore import accept_bundles, accept_revisions
 
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey
     from ..config import Config
     from ..http.registry import Remote
+    from ..process.process import Process
     from ..ranks.agreement import Agreement
     from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
@@ -66,7 +67,7 @@ class SessionRestore:
     """
 
     def __init__(
-        self, config: Config, process: RestoreProcess, result: RestoreResult, may_install: Callable[[], bool]
+        self, config: Config, process: Process, result: RestoreResult, may_install: Callable[[], bool]
     ) -> None:
         """Prepares the process. The restores fill ``result``; `RestoreContext` explains ``may_install``.
 

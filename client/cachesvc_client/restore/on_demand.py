@@ -21,7 +21,7 @@ from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.protocol import ANSWER_SECONDS, MAX_WANTED, ResolvedRevision
 from .answers import resolve, use_key
-from .plan import NameRequest, RestoreContext, RestoreProcess
+from .plan import NameRequest, RestoreContext
 from .revision_restore import check_revision
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..bundle.check import Policy
     from ..config import Config
+    from ..process.process import Process
 
 _log = logging.getLogger("cachesvc")
 
@@ -52,7 +53,7 @@ class OnDemand:
     def __init__(
         self,
         config: Config,
-        process: RestoreProcess,
+        process: Process,
         scope: Digest,
         context: RestoreContext,
         policy: Callable[[Remote, float], Policy | None],
@@ -199,7 +200,7 @@ class OnDemand:
             return None if others is None else staged.install(None)
 
 
-def _take_own_results_along(process: RestoreProcess) -> None:
+def _take_own_results_along(process: Process) -> None:
     """Install into a new folder what this process compiled in the ones before. Never raises."""
     from ..own_results.install import restore_own_results
     from ..own_results.keep import keep_own_results

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import DEFAULT_OFFLINE
-from ..node.installed import RestoreResult, StagedRevision
-from ..own_results.keep import OwnResultsProcess
+from ..node.installed import StagedRevision
 from ..wire.digest import Digest
 from ..wire.errors import InvalidRequest
 from ..wire.factors import Fingerprint
@@ -19,42 +17,11 @@ from ..wire.names import Lane, Name, Tag
 from ..wire.protocol import ResolveRequest
 
 if TYPE_CHECKING:
-    from ..config import Config
     from ..environment.support import Support
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
     from ..trust.accept import Acceptance
     from .node_offers import NodeOffers
-
-
-class RestoreProcess(OwnResultsProcess, Protocol):
-    """Declares what a restore needs of the process that it installs into."""
-
-    @property
-    def support(self) -> Support | None:
-        """Return what may be restored in this environment; ``None`` before `prepare`."""
-
-    @property
-    def installing(self) -> AbstractContextManager[object]:
-        """Return the lock that the session which installs holds."""
-
-    @property
-    def trust_scopes(self) -> int:
-        """Return how many trust scopes the sessions of the process have."""
-
-    def prepare(self, config: Config, result: RestoreResult) -> tuple[NodeStore, Fingerprint]:
-        """Open the node store, detect the environment and decide the folders, once for all sessions."""
-
-    def place(
-        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool], alone: bool
-    ) -> list[StagedRevision] | None:
-        """Choose the folder for accepted revisions; return those to install again, ``None`` if too late.
-
-        ``alone``: whether more may be added while the process compiles, to a folder that no other has."""
-
-    def join(self, scope: Digest, accepted: StagedRevision) -> list[StagedRevision] | None:
-        """Choose the folder for a revision that a look-up asked for; return those to install again, ``None``
-        if that may not be now."""
 
 
 @dataclass(frozen=True, slots=True)

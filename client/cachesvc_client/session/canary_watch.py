@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..environment.variables import CanarySetting
 from ..hooks import logger
-from .process import Process
+from ..process.process import Process
 from .session import Session
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..hooks.activity import Moment
     from ..node.installed import RestoreResult
     from ..outcome.judge import Report
+    from ..process.process import Process
     from ..restore.on_demand import Brought, OnDemand
-    from .process import Process
     from .session import Session
 
 _log = logging.getLogger("cachesvc")

@@ -50,8 +50,8 @@ def register(model: Any, name: str | None, canary: bool | str | None = None) -> 
 
     Never raises.
     """
+    from ..process.process import process
     from .options import AttachOptions
-    from .process import process
     from .sessions import attached, open_session
 
     try:
@@ -102,7 +102,7 @@ def _publish(name: str | None, target: str) -> CommitAnswer:
 
 
 def _publish_own_files(config: Config, draft: Draft) -> CommitAnswer:
-    from .process import process
+    from ..process.process import process
 
     key = publisher_key(config)
     files = selected(draft, process().own_files(key.public, draft.lane))
@@ -132,7 +132,7 @@ def publisher_key(config: Config) -> Signer:
 
 def selected(draft: Draft, selection: Selection) -> list[SourceFile]:
     """Return the files of a selection; say once what is left out. Raise ``NotWarm`` if nothing is left."""
-    from .process import process
+    from ..process.process import process
 
     if selection.text and process().is_news(f"{draft.name} {selection.text}"):
         text = "%s: left out of the publication, since its signer did not make it for %s: %s"
@@ -202,9 +202,9 @@ def publish_beside_head(
     """
     import tempfile
 
+    from ..process.process import process
     from ..restore.plan import NameRequest
     from .entry_head import fetch_head, join_head
-    from .process import process
 
     request = request or NameRequest(draft.name, (), draft.lane)
     seen: set[Digest] = set()
@@ -250,9 +250,9 @@ def publish_files(
     import tempfile
 
     from ..http.registry import Remote
+    from ..process.process import process
     from ..publication.build_bundle import build_bundle
     from ..publication.publish_bundle import publish_bundle
-    from .process import process
 
     remote = Remote(config.url or "", config.token)
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
@@ -279,11 +279,11 @@ def publish_with_ranks(config: Config, draft: Draft, job: Job, occasion: str = "
     """
     from ..node.store import NodeStore
     from ..node.store_root import store_root
+    from ..process.process import process
     from ..ranks.join_files import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
-    from .process import process
 
     if not job.one_node:
         raise Unsupported(
@@ -351,10 +351,10 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
     """Describe the revision that this process would publish. Raises ``InvalidRequest`` for a malformed
     target."""
     from ..node.installed import RestoreResult
+    from ..process.process import process
     from ..publication.build_bundle import Draft
     from ..ranks.job import this_job
     from ..wire.records import Workload
-    from .process import process
 
     state = process()
     try:

@@ -20,11 +20,11 @@ from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, Una
 from ..wire.text import count_text
 
 if TYPE_CHECKING:
+    from ..process.process import Process
     from ..publication.as_you_go import RightToPublish
     from ..restore.plan import NameRequest
     from ..wire.names import Name
     from ..wire.protocol import CommitAnswer
-    from .process import Process
     from .session import Session
 
 _log = logging.getLogger("cachesvc")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision, RestoreResult
     from ..outcome.judge import Report
     from ..outcome.send import Reporter
+    from ..process.process import Process
     from ..publication.as_you_go import RightToPublish
     from ..ranks.agreement import Agreement
     from ..restore.name_restore import SessionRestore
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ..wire.names import Name
     from ..wire.reports import ColdStart
     from .eager_calls import EagerCalls
-    from .process import Process
 
 _log = logging.getLogger("cachesvc")
 

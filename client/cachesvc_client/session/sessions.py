@@ -19,12 +19,12 @@ from ..environment.variables import is_mode_off, is_switched_on, obsolete_line
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
+from ..process.compile_hook import hook_compiles
+from ..process.process import Process, process
 from ..wire.errors import InvalidRequest, Unsupported
 from .callbacks import SessionCallbacks
 from .canary_watch import CanaryWatch
-from .compile_hook import hook_compiles
 from .options import AttachOptions
-from .process import Process, process
 from .session import Session
 
 if TYPE_CHECKING:
@@ -312,14 +312,18 @@ class Sessions:
             self._missed_keys.remember(report, moment)
 
 
+_attached: Sessions | None = None
+
+
 def attached() -> Sessions:
     """Return the sessions of this process; the first call makes them."""
+    global _attached
     state = process()
-    if state.sessions is None:
+    if _attached is None:
         with state.lock:
-            if state.sessions is None:
-                state.sessions = Sessions(state)
-    return state.sessions
+            if _attached is None:
+                _attached = Sessions(state)
+    return _attached
 
 
 def open_session(options: AttachOptions, *, with_torch: bool = False) -> Session:

@@ -92,7 +92,7 @@ def folders() -> list[Path]:
 
 
 def _process() -> Any:
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     return process()
 

@@ -93,7 +93,7 @@ def record(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
     The parameters are those of `build`.
     """
     import cachesvc_client
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     session = cachesvc_client.attach("team/differences", bundle=bundle)
     process().start_recording()
@@ -150,7 +150,7 @@ def serve(options: argparse.Namespace) -> None:
     cachesvc_client.attach("team/differences", bundle=options.bundle)
     if not cachesvc_client.wait(60):
         sys.exit("the restore is not over after 60 s")
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     from ..hunt.forks import in_child
     from ..hunt.restored_folder import RestoredFolder

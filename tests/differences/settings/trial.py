@@ -109,7 +109,7 @@ def _caches(on: bool) -> Iterator[None]:
 
 def _frames() -> Any:
     """Return the state of the kind that gives recorded frames to Dynamo."""
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     return process().kinds["frames"]
 

@@ -11,7 +11,7 @@ import short_life
 from changed_hooks import ChangedHooks
 
 import cachesvc_client
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 changed = ChangedHooks(sys.argv[1])
 

@@ -16,10 +16,10 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.process.process import process
 from cachesvc_client.publication.as_you_go import with_lane
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
-from cachesvc_client.session.process import process
 from cachesvc_client.session.sessions import attached
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Name, Target

@@ -12,7 +12,7 @@ import short_life
 
 import cachesvc_client
 from cachesvc_client.config import Config
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 from cachesvc_client.session.sessions import open_local
 
 parser = argparse.ArgumentParser()

@@ -15,7 +15,7 @@ BYSTANDER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.s
 who, until = sys.argv[1:]
 
 import cachesvc_client  # noqa: E402
-from cachesvc_client.session.process import process  # noqa: E402
+from cachesvc_client.process.process import process  # noqa: E402
 
 cachesvc_client.attach(name="team/nothing")
 cachesvc_client.wait(60)

@@ -17,7 +17,7 @@ import short_life
 
 import cachesvc_client
 from cachesvc_client.hooks import activity
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 if os.environ.get("UNTIL_KILLED"):
     activity.QUIET_SECONDS = 600.0

@@ -12,7 +12,7 @@ import sys
 import short_life
 
 import cachesvc_client
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 change, bundle = (*sys.argv[1:], "nothing", "")[:2] if len(sys.argv) < 3 else sys.argv[1:3]
 if bundle:

@@ -13,7 +13,7 @@ import sys
 import recorded_session
 
 import cachesvc_client
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 what, bundle, more = sys.argv[1:]
 session = recorded_session.begin(what, bundle)

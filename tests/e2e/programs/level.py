@@ -15,7 +15,7 @@ session = sealed.open_session()
 import torch  # noqa: E402
 from torch._inductor import config  # noqa: E402
 
-from cachesvc_client.session.process import process  # noqa: E402
+from cachesvc_client.process.process import process  # noqa: E402
 
 
 def plain(x):

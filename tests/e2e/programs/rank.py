@@ -55,7 +55,7 @@ def step(rank: int, ranks: int) -> None:
 
 def tell(rank: int, difference: float) -> None:
     import cachesvc_client
-    from cachesvc_client.session.process import process
+    from cachesvc_client.process.process import process
 
     report = cachesvc_client.report()
     answer = {

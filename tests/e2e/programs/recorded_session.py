@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import cachesvc_client
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 
 def begin(what, bundle):

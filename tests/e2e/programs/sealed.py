@@ -4,8 +4,8 @@ from pathlib import Path
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
+from cachesvc_client.process.process import process
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
-from cachesvc_client.session.process import process
 from cachesvc_client.session.sessions import open_local
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target

@@ -46,7 +46,7 @@ from model import inputs, make  # noqa: E402
 import cachesvc_client  # noqa: E402
 from cachesvc_client.environment.model_hash import model_hash  # noqa: E402
 from cachesvc_client.hooks import counters  # noqa: E402
-from cachesvc_client.session.process import process  # noqa: E402
+from cachesvc_client.process.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 if when == "fork" and (child := os.fork()):

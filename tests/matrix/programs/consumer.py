@@ -31,7 +31,7 @@ from changes import named  # noqa: E402
 
 from cachesvc_client.graphs.request import GraphRequests  # noqa: E402
 from cachesvc_client.hooks import counters  # noqa: E402
-from cachesvc_client.session.process import process  # noqa: E402
+from cachesvc_client.process.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 

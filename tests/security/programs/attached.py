@@ -5,7 +5,7 @@ import json
 import sys
 
 import cachesvc_client
-from cachesvc_client.session.process import process
+from cachesvc_client.process.process import process
 
 told = json.loads(sys.argv[1])
 installed = []

@@ -21,7 +21,7 @@ session.wait(60)
 import torch  # noqa: E402
 from model import inputs  # noqa: E402
 
-from cachesvc_client.session.process import process  # noqa: E402
+from cachesvc_client.process.process import process  # noqa: E402
 from cachesvc_client.wire.errors import CacheSvcError  # noqa: E402
 
 FUNCTIONS = (

@@ -17,7 +17,7 @@ from ..graphs import key_components, operators
 from ..hooks import counters
 from ..kinds import KINDS, RULES
 from ..kinds.kind import RestoredFacts
-from .process_folders import ProcessFolders
+from .folders import ProcessFolders
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile

@@ -21,13 +21,12 @@ from ..kinds.kind import ProcessCallbacks
 from ..kinds.own_place import OwnPlace
 from .compile_hook import hook_compiles
 from .gc_pause import GcPause
-from .process_output import ProcessOutput
+from .output import ProcessOutput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..kinds.kind import Comparison
-    from .sessions import Sessions
 
 
 class Process(ProcessOutput):
@@ -39,8 +38,6 @@ class Process(ProcessOutput):
         """Whether the hooks are in place."""
         self.collector = GcPause()
         self.own_place = OwnPlace(lambda: self.folders, _is_unfit)
-        self.sessions: Sessions | None = None
-        """What this process has attached to; `attached` makes it."""
         self._depth = threading.local()
         """``inside`` is true on a thread that is inside ``compile_fx``, which calls itself; ``waited``: the
         seconds that its compile has waited for sessions."""
