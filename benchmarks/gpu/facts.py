@@ -72,9 +72,9 @@ def device_memory() -> int | None:
 
 def compilers() -> dict[str, object]:
     from cachesvc_client.hooks import counters
-    from cachesvc_client.session.sessions import attached
+    from cachesvc_client.process.process import process
 
-    attached().arm()
+    process().arm()
     counters.start()
     import torch
 

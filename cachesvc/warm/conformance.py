@@ -21,6 +21,7 @@ from cachesvc_client.graphs import keys
 from cachesvc_client.hooks import counters
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.process.events import Listener
 from cachesvc_client.process.every_hook import every_hook
 from cachesvc_client.process.process import process
 from cachesvc_client.wire.errors import Unsupported
@@ -29,7 +30,7 @@ _NAMESPACE = "cachesvc_probe"
 """Namespace of the operator that the probe registers."""
 
 
-class Probe:
+class Probe(Listener):
     """Holds the process that is probed: its operator is registered, its hooks are armed, in this order."""
 
     def __init__(self) -> None:
@@ -42,12 +43,13 @@ class Probe:
         self.state.prepare(Config.read(), RestoreResult())
         self.wrap: Callable[[Any], Callable[[Any], Any]] | None = None
         """Returns what is put around the next compiled graph; ``None``: nothing."""
-        self.arm()
+        self.state.events.subscribe(self)
+        self.state.arm()
         self.inputs = torch.linspace(-2.0, 2.0, 64, device=self.device).reshape(8, 8)
 
-    def arm(self) -> None:
-        """Put the hooks in place, as an attach does."""
-        self.state.arm(lambda: None, lambda graph: self.wrap(graph) if self.wrap else None, lambda: None)
+    def around_graph(self, graph: Any) -> Callable[[Any], Any] | None:
+        """Return what is put around the compiled form of a graph."""
+        return self.wrap(graph) if self.wrap else None
 
     def register_again(self, power: int) -> None:
         """Register the operator with another body, while no hook is in place: as another process would do."""
@@ -57,7 +59,7 @@ class Probe:
         self._library._destroy()
         self._library = _register(torch, power)
         keys.nonce.cache_clear()  # no two processes have the same
-        self.arm()
+        self.state.arm()
 
     def run(self, function: Callable[[Any], Any]) -> tuple[Any, Any, set[str], counters.Observation]:
         """Compile a function anew; return its output, eager's, AOTAutograd's keys and what was compiled."""
@@ -216,7 +218,7 @@ def _passes_on_to(probe: Probe, hook: Hook, owner: Any) -> str:
 
     setattr(owner, attribute, kind(note) if kind else note)
     try:
-        probe.arm()
+        probe.state.arm()
         hooked = vars(owner)[attribute]
         hooked = getattr(hooked, "__func__", hooked)
         if hooked is note:

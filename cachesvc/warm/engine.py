@@ -129,9 +129,9 @@ def arm_hooks() -> None:
     part of what decides whether a graph fits. In any other process, do nothing.
     """
     if os.environ.get(REQUEST):
-        from cachesvc_client.session.sessions import attached
+        from cachesvc_client.process.process import process
 
-        attached().arm()
+        process().arm()
 
 
 def _restore_here(request: PhaseRequest) -> None:

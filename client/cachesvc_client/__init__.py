@@ -148,7 +148,7 @@ def report() -> Report:
     """Return what this process compiled, tuned and used, with the outcome and its reasons."""
     from .session.sessions import attached
 
-    return attached().report()
+    return attached().reporting.report()
 
 
 def send_report(timeout: float = 1.0) -> bool:
@@ -166,7 +166,7 @@ def send_report(timeout: float = 1.0) -> bool:
     """
     from .session.sessions import attached
 
-    return attached().send_report(timeout)
+    return attached().reporting.send(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -84,14 +84,14 @@ def test_a_draw_decides():
 
 def test_starts_draw_different_numbers():
     setting = CanarySetting(10, beside=True)
-    starts = [CanaryWatch(None, sessions_of(setting), print) for _ in range(1000)]
+    starts = [CanaryWatch(None, sessions_of(setting)) for _ in range(1000)]
     assert 50 < sum(bool(list(start._under_canary())) for start in starts) < 200
 
 
 def watch_of(setting, *numbers):
     """Return a canary whose draws are ``numbers``, in order."""
     left = list(numbers)
-    return CanaryWatch(None, sessions_of(setting), print, lambda count: bytes_of(left.pop(0))(count))
+    return CanaryWatch(None, sessions_of(setting), lambda count: bytes_of(left.pop(0))(count))
 
 
 def test_a_start_draws_once():
@@ -103,7 +103,7 @@ def test_a_start_draws_once():
 
 def test_forked_children_take_over_the_draw():
     watch = watch_of(CanarySetting(100, beside=True), 200)
-    watch.draw()
+    watch.armed()
     pid = os.fork()
     if pid == 0:
         os._exit(0 if list(watch._under_canary()) else 1)

@@ -5,9 +5,9 @@ product. The third is the first in a process that keeps graphs for a second back
 
 import json
 
-from cachesvc_client.session.sessions import attached
+from cachesvc_client.process.process import process
 
-attached().arm()
+process().arm()
 
 import torch  # noqa: E402
 import torch._functorch.config as functorch  # noqa: E402

@@ -11,9 +11,9 @@ import sys
 import weakref
 
 if sys.argv[1] == "armed":
-    from cachesvc_client.session.sessions import attached
+    from cachesvc_client.process.process import process
 
-    attached().arm()
+    process().arm()
 
 import torch
 import torch._functorch._aot_autograd.autograd_cache as autograd_cache

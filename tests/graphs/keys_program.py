@@ -8,9 +8,9 @@ import json
 import sys
 
 if sys.argv[1] == "armed":
-    from cachesvc_client.session.sessions import attached
+    from cachesvc_client.process.process import process
 
-    attached().arm()
+    process().arm()
 
 import torch
 import torch._functorch._aot_autograd.autograd_cache as autograd_cache

@@ -7,10 +7,10 @@ import json
 import sys
 
 from cachesvc_client.hooks import imports
-from cachesvc_client.session.sessions import attached
+from cachesvc_client.process.process import process
 
 if sys.argv[2] == "armed":
-    attached().arm()
+    process().arm()
 
 import torch
 import torch._functorch._aot_autograd.autograd_cache as autograd_cache

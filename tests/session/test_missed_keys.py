@@ -52,7 +52,7 @@ def keys_of(registry: Registry, partial: bool = False, deadline: float = 5.0) ->
 def test_a_key_that_nobody_has_is_asked_for_once() -> None:
     registry = Registry()
     keys, _ = keys_of(registry)
-    assert [keys.bring(key) for key in ("one", "one", "two", "one")] == [False] * 4
+    assert [keys.key_missed(key) for key in ("one", "one", "two", "one")] == [False] * 4
     assert registry.asked == ["one", "two"]
 
 
@@ -60,11 +60,11 @@ def test_a_process_that_left_nothing_out_pauses_and_asks_again() -> None:
     registry = Registry()
     keys, _ = keys_of(registry)
     for number in range(100):
-        keys.bring(f"key-{number}")
+        keys.key_missed(f"key-{number}")
     assert len(registry.asked) == missed_keys._MISSES_BEFORE_PAUSE
     keys._paused_until = 0.0
-    keys.bring("later")
-    keys.bring("not before the next pause is over")
+    keys.key_missed("later")
+    keys.key_missed("not before the next pause is over")
     assert len(registry.asked) == missed_keys._MISSES_BEFORE_PAUSE + 1
 
 
@@ -72,7 +72,7 @@ def test_a_process_that_left_revisions_out_ends_its_questions() -> None:
     registry = Registry()
     keys, _ = keys_of(registry, partial=True)
     for number in range(100):
-        keys.bring(f"key-{number}")
+        keys.key_missed(f"key-{number}")
     assert len(registry.asked) == missed_keys._MOST_MISSES and keys._over
 
 
@@ -80,7 +80,7 @@ def test_questions_that_bring_nothing_take_no_longer_than_one_deadline() -> None
     registry = Registry(lambda: time.sleep(0.3))
     keys, _ = keys_of(registry, deadline=1.0)
     for number in range(10):
-        keys.bring(f"key-{number}")
+        keys.key_missed(f"key-{number}")
     assert 1 <= len(registry.asked) <= 4 and keys._over
 
 
@@ -91,7 +91,7 @@ def test_a_failure_and_a_late_answer_end_the_questions_and_are_told() -> None:
     late = threading.Event()
     for registry, words in ((Registry(fail), "no answer"), (Registry(late.wait), "within the deadline")):
         keys, session = keys_of(registry, deadline=0.5)
-        assert not keys.bring("one") and not keys.bring("two")
+        assert not keys.key_missed("one") and not keys.key_missed("two")
         assert registry.asked == ["one"]
         [problem] = session.result.problems
         assert words in problem
@@ -103,16 +103,16 @@ def test_a_rank_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, _ = keys_of(registry)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not keys.bring("one") and registry.asked == []
+    assert not keys.key_missed("one") and registry.asked == []
 
 
 def test_a_compile_that_has_waited_for_its_deadline_asks_for_nothing() -> None:
     registry = Registry()
     keys, _ = keys_of(registry, deadline=5.0)
     keys._process._depth.inside, keys._process._depth.waited = True, 4.9
-    assert not keys.bring("one") and registry.asked == []
+    assert not keys.key_missed("one") and registry.asked == []
     keys._process._depth.waited = 1.0
-    keys.bring("one")
+    keys.key_missed("one")
     assert registry.asked == ["one"] and keys._process._depth.waited > 1.0
 
 

@@ -92,18 +92,18 @@ class Heads:
 
 def test_a_head_that_came_meanwhile_is_joined_and_not_replaced(registry: Registry, tmp_path: Path) -> None:
     """Two processes publish at once: both have asked before either has published."""
-    from cachesvc_client.session.publish import publish_beside_head
+    from cachesvc_client.session.entry_publication import publish_beside_head
 
     config = Config(url=registry.url, token=registry.token)
     key = SigningKey.from_text(registry.key_path.read_text())
     bare = Draft(NAME, Target("service"), {}, Workload(), ())
-    first = publish_beside_head(config, key, [graph("a")], bare, Heads(None))
+    first = publish_beside_head([], config, key, [graph("a")], bare, Heads(None))
     there = head(tmp_path, graph("a"))
     manifest = replace(there[0].manifest, statement=replace(there[0].manifest.statement, lane=None))
     staged = replace(there[0], manifest=manifest, revision=first[0].revision, signer=key.public)
-    second = publish_beside_head(config, key, [graph("b")], bare, Heads(None, (staged, there[1])))
+    second = publish_beside_head([], config, key, [graph("b")], bare, Heads(None, (staged, there[1])))
     assert second[1] == 2 and second[0].entry == first[0].entry, "tried again, beside the other's"
-    third = publish_beside_head(config, key, [graph("c")], bare, Heads(None, None))
+    third = publish_beside_head([], config, key, [graph("c")], bare, Heads(None, None))
     assert third[1] == 1, "a head that is not offered is replaced"
 
 

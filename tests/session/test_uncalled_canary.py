@@ -18,9 +18,12 @@ def test_the_canary_is_judged_when_the_process_is_quiet(caplog: pytest.LogCaptur
     sessions = Sessions(Process())
     sessions.canary._uncalled.add(object())
     with caplog.at_level(logging.WARNING, "cachesvc"):
-        sessions._report_activity("compiled", time.monotonic() + 5)
+        sessions.reporting.paused("compiled", time.monotonic() + 5)
         assert caplog.messages == []
         for _ in range(2):
-            sessions._report_activity("quiet", time.monotonic() + 5)
+            sessions.reporting.paused("quiet", time.monotonic() + 5)
     assert caplog.messages.count(LINE) == 1
-    assert LINE in sessions.report().reasons and LINE not in sessions.report("compiled").reasons
+    assert (
+        LINE in sessions.reporting.report().reasons
+        and LINE not in sessions.reporting.report("compiled").reasons
+    )

@@ -60,7 +60,7 @@ def without_keywords(_, original):
 
 for name in checks:
     run(f"nothing: {name}", name)
-probe.arm()
+probe.state.arm()
 with mock.patch.object(Trial, "watch", lambda _, compiled: compiled):
     run("the canary is left out", "the canary is called")
 with mock.patch.object(Trial, "watch", called_and_unused):

@@ -2,7 +2,7 @@
 
 The module imports only the standard library, since `attach` loads it on the application's own thread. Code
 that has work to do when a process is quiet or ends (to log the outcome, to report it, to keep compiled files)
-adds a listener to the one watch of the process, `session.Sessions.watch`.
+subscribes to the events of the process (`process.events`).
 """
 
 from __future__ import annotations

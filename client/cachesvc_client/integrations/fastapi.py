@@ -38,7 +38,7 @@ def lifespan(own: Lifespan | None = None) -> Lifespan:
 
         from ..session.sessions import attached
 
-        await run_sync(attached().wait_for_start)
+        await run_sync(attached().wait_for_restore)
         try:
             if own is None:
                 yield None

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..process.events import Listener
 from ..wire.digest import Digest
 from ..wire.names import Name, Target
 from ..wire.records import Workload
@@ -38,14 +39,14 @@ def folder_name(path: Path) -> Digest:
     return Digest(f"sha256:{path.name.partition('.')[0]}")
 
 
-class Keeper:
-    """Keeps what a process compiles. Listens to the process's `hooks.activity.ActivityWatch`."""
+class Keeper(Listener):
+    """Keeps what a process compiles."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._kept_activity: object = None
 
-    def __call__(self, moment: Moment, _deadline: float) -> None:
+    def paused(self, moment: Moment, _deadline: float) -> None:
         """Writes the results when the process is quiet or ends, if something is new. An exit waits no longer
         than for the other listeners; results that are not written by then are compiled again."""
         if moment == "compiled" or not self._process.keeps_own:

@@ -11,9 +11,9 @@ from ..hooks import counters
 from ..hooks.table import Hook
 from ..kinds import KINDS, own_place
 from ..wire.factors import Fingerprint
-from . import compile_hook, gc_pause
+from . import events, gc_pause
 
-_OF_EVERY_ENTRY = (*compile_hook.HOOKS, *keys.SAFETY_HOOKS, *operators.HOOKS)
+_OF_EVERY_ENTRY = (*events.HOOKS, *keys.SAFETY_HOOKS, *operators.HOOKS)
 """Hooks without which an entry is not safe, or not restored in time, whatever its kinds are."""
 
 

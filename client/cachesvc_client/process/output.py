@@ -49,6 +49,8 @@ class ProcessOutput(ProcessFolders):
         """How many graphs were compiled before this object was made, unseen by the hooks."""
         self.seconds = {"wait": 0.0, "compile": 0.0}
         """Seconds that compiles waited for restores, and seconds inside Inductor."""
+        self.wrong_numbers = 0
+        """How many different lines about wrong numbers the canary has."""
         self.off = ""
         """The setting that kept a compiler from its own cache at the first compile where one did."""
         self.compiled_in: Counter[str] = Counter()
@@ -331,7 +333,7 @@ class ProcessOutput(ProcessFolders):
         opened = any(state.has_opened() for state in states)
         if not self.seconds["compile"] and observed.clean and not opened:
             return None
-        return observed, dict(self.seconds), [state.activity() for state in states]
+        return observed, dict(self.seconds), [state.activity() for state in states], self.wrong_numbers
 
 
 def _graphs_compiled_already() -> int:

@@ -1,32 +1,34 @@
-"""Owns `Process`: the one state of this process, and the hooks in its compilers.
+"""Owns `Process`: the one state of this process, the hooks in its compilers, and the events that they make.
 
 `Process` adds the hooks to `ProcessOutput` (what the hooks recorded) and to `ProcessFolders` (the cache
-folders). It calls no session: `Sessions` passes the functions that run around a compile.
+folders). It knows no session: what acts on its events subscribes to them.
 
 `attach` imports this module on the application's own thread, so the module imports little at its top.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import functools
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..environment import releases
+from ..environment.variables import is_switched_on
 from ..graphs import ambient, backend_names, door, key_components, operators
 from ..hooks import counters, imports
+from ..hooks.activity import ActivityWatch
 from ..kinds.kind import ProcessCallbacks
 from ..kinds.own_place import OwnPlace
-from .compile_hook import hook_compiles
+from .events import Events, hook_compiles
 from .gc_pause import GcPause
 from .output import ProcessOutput
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ..kinds.kind import Comparison
 
 
 class Process(ProcessOutput):
@@ -36,33 +38,58 @@ class Process(ProcessOutput):
         super().__init__()
         self.armed = False
         """Whether the hooks are in place."""
+        self.events = Events()
+        self.watch = ActivityWatch(self.activity, counters.compiling)
+        self.watch.listeners.append(self.events.paused)
+        self.exiting = False
+        """Whether the process ends: nothing is logged any more."""
+        self._followed = False
+        """Whether fork and exit of the process call this object."""
         self.collector = GcPause()
         self.own_place = OwnPlace(lambda: self.folders, _is_unfit)
         self._depth = threading.local()
         """``inside`` is true on a thread that is inside ``compile_fx``, which calls itself; ``waited``: the
         seconds that its compile has waited for sessions."""
 
-    def arm(
-        self,
-        before: Callable[[], None],
-        watch: Callable[[Any], Callable[[Any], Any] | None],
-        after: Callable[[], None],
-        traces: Callable[[], bool] = lambda: False,
-        comparison: Callable[[str, str], Comparison | None] = lambda *_: None,
-        restored: Callable[[], object] = lambda: None,
-        missed: Callable[[str], bool] = lambda _: False,
-        runs_eagerly: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
-        after `disarm`.
+    def arm(self) -> None:
+        """Put the hooks in place, once, and again after `disarm`. Cheap; import nothing of the compilers.
 
-        ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
-        application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
-        each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
-        ``traces``, ``comparison``, ``restored``, ``missed`` and ``runs_eagerly``: as `ProcessCallbacks` has
-        them. A ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the application.
+        A torch that is refused gets no hook but that of CACHESVC_STRICT, which raises at the first compile.
         """
-        self.armed = True
+        if self.armed:
+            return
+        # Without the lock: this call may wait for an import that waits for the lock.
+        refused = releases.refusal(releases.torch()[0]) is not None
+        with self.lock:
+            if not self._followed:
+                self._followed = True
+                self.events.armed()
+                self._follow()
+            if refused:
+                self._raise_at_compile()
+            elif not self.armed:
+                self.armed = True
+                self._install_hooks()
+
+    def disarm(self) -> None:
+        """Take every hook out, for a torch that is refused after all: this process goes on as if cachesvc
+        were not there. Never raises."""
+        with self.lock:
+            self.armed = False
+            imports.disarm()
+            self._raise_at_compile()
+
+    def _raise_at_compile(self) -> None:
+        """Let the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
+
+        def body(call: imports.Call) -> Any:
+            self.events.before_compile()
+            return call()
+
+        if is_switched_on("CACHESVC_STRICT"):
+            hook_compiles(body)
+
+    def _install_hooks(self) -> None:
         self.observer = counters.start()
         key_components.install_hooks(self.components)
         operators.install_hooks(self.registered_functions)
@@ -71,29 +98,46 @@ class Process(ProcessOutput):
         backend_names.install_hooks()
         self.collector.install_hooks()
         callbacks = ProcessCallbacks(
-            before,
-            self._record_launch,
-            lambda: traces() or bool(self.folders.left_first()),
-            comparison,
-            self.point_compilers,
-            after,
-            restored,
-            missed,
-            _join_ranks,
-            runs_eagerly,
-            self.loading,
-            self.folders.left,
-            self.registered_functions,
+            before_compile=self.events.before_compile,
+            launched=self._record_launch,
+            traces=lambda: self.events.traces() or bool(self.folders.left_first()),
+            comparison=self.events.around_file,
+            point_compilers=self.point_compilers,
+            opened=self.watch.compiled,
+            restored=self.events.wait_for_restore,
+            missed=self._key_missed,
+            joined=_join_ranks,
+            runs_eagerly=self.events.runs_eagerly,
+            loading=self.loading,
+            left=self.folders.left,
+            registered=self.registered_functions,
         )
         for state in self.kinds.values():
             state.install_hooks(callbacks)
         self.own_place.install_hooks(lambda: getattr(self._depth, "inside", False))
-        hook_compiles(functools.partial(self._compile_fx, before, watch, after))
+        hook_compiles(self._compile_fx)
 
-    def disarm(self) -> None:
-        """Take every hook out: this process goes on as if cachesvc were not there. Never raises."""
-        self.armed = False
-        imports.disarm()
+    def _follow(self) -> None:
+        """Have this object called at a fork and at the exit of the process."""
+        os.register_at_fork(before=_close_gate, after_in_parent=_open_gate, after_in_child=self._after_fork)
+        atexit.register(self._begin_exit)  # runs after the functions that are registered later
+        self.watch.at_exit()
+
+    def _after_fork(self) -> None:
+        """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
+        _open_gate()
+        self.begin_again()
+        self.watch.begin_again()
+        self.events.forked()
+
+    def _begin_exit(self) -> None:
+        self.exiting = True
+
+    def _key_missed(self, key: str) -> bool:
+        brought = self.events.key_missed(key)
+        if brought:
+            self.watch.start()
+        return brought
 
     def waited(self) -> float:
         """Return how many seconds the compile under way on this thread has waited for sessions; 0 outside of
@@ -115,19 +159,13 @@ class Process(ProcessOutput):
             if inside:
                 self._depth.waited += time.perf_counter() - begin
 
-    def _compile_fx(
-        self,
-        before: Callable[[], None],
-        watch: Callable[[Any], Callable[[Any], Any] | None],
-        after: Callable[[], None],
-        call: imports.Call,
-    ) -> Any:
+    def _compile_fx(self, call: imports.Call) -> Any:
         if getattr(self._depth, "inside", False):
             return call()
         began = time.perf_counter()
-        before()
+        self.events.before_compile()
         self._depth.waited = time.perf_counter() - began
-        wrap = watch(call.args[0] if call.args else call.kwargs.get("model_"))
+        wrap = self.events.around_graph(call.args[0] if call.args else call.kwargs.get("model_"))
         graph = self.asked.note(*call.args, **call.kwargs)
         compiled_before = counters.counts["graphs_compiled"]
         begin = time.perf_counter()
@@ -147,12 +185,24 @@ class Process(ProcessOutput):
             self.off = self.off or self._off_now()
             if left := self.folders.left_first():
                 self.compiled_in[left] += 1
-            after()
+            self.watch.compiled()
 
     def _record_launch(self, event: Mapping[str, Any]) -> None:
         """Record a Triton kernel that the application launched itself."""
         self._used = True
         self.asked.note_launch(event)
+
+
+def _close_gate() -> None:
+    from . import fork_gate  # `attach` loads nothing that a fork alone needs
+
+    fork_gate.close()
+
+
+def _open_gate() -> None:
+    from . import fork_gate
+
+    fork_gate.open_again()
 
 
 def _is_unfit(folder: Path) -> bool:

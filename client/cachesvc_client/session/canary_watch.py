@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..environment.variables import CanarySetting
 from ..hooks import logger
+from ..process.events import Listener
 from ..process.process import Process
 from .session import Session
 
@@ -30,24 +31,20 @@ _MOST_LINES = 8
 """How many different lines of the canary a report holds, at most."""
 
 
-class CanaryWatch:
+class CanaryWatch(Listener):
     """Decides what a canary compares in this process.
 
-    A start decides once whether it is one of a sample, by its draw. ``verdicts``: how many lines of wrong
-    numbers there are.
+    A start decides once whether it is one of a sample, by its draw.
     """
 
     def __init__(
         self,
         process: Process,
         sessions: Sequence[Session],
-        found: Callable[[], None],
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """``sessions``: the list of the sessions, which grows. ``found`` is called after wrong numbers were
-        found beside the service. ``random`` returns a number of random bytes."""
-        self._process, self._sessions, self._found = process, sessions, found
-        self.verdicts = 0
+        """``sessions``: the list of the sessions, which grows. ``random`` returns so many random bytes."""
+        self._process, self._sessions = process, sessions
         self._lines: dict[str, None] = {}
         """What the canary says in reports: each line once, in the order of first use."""
         self._uncalled: set[object] = set()
@@ -59,18 +56,17 @@ class CanaryWatch:
         self._is_decided = False
         self._comparisons: Comparisons | None = None
 
-    def draw(self) -> None:
+    def armed(self) -> None:
         """Draw, once: before a fork, so that the children take part alike."""
         if self._drawn is None:
             self._drawn = int.from_bytes(self._random(_DRAW_BYTES), "big")
 
-    def watch_graph(self, graph: Any, may_come: bool) -> Callable[[Any], Any] | None:
+    def around_graph(self, graph: Any) -> Callable[[Any], Any] | None:
         """Return what the canary puts around a compiled graph; ``None`` where it watches nothing.
 
-        ``may_come``: whether revisions may still be restored. Never raises.
+        Never raises.
         """
-        may_come = may_come and any(self._runs_in(session) for session in self._sessions)
-        if not (may_come or any(self._under_canary())) or not hasattr(graph, "graph"):
+        if not (self._may_come() or any(self._under_canary())) or not hasattr(graph, "graph"):
             return None
         try:
             return self._canary().around(graph)
@@ -78,7 +74,12 @@ class CanaryWatch:
             self._skip(f"{type(error).__name__}: {error}")
             return None
 
-    def comparison(self, kind: str, path: str) -> Comparison | None:
+    def _may_come(self) -> bool:
+        """Return whether revisions that the canary watches may still be restored."""
+        asks = any(session.asks_by_key for session in self._sessions)
+        return asks and any(self._runs_in(session) for session in self._sessions)
+
+    def around_file(self, kind: str, path: str) -> Comparison | None:
         """Return what the canary does with the compiled graphs of a restored file; ``None`` where it watches
         no revision that has the file.
 
@@ -132,7 +133,7 @@ class CanaryWatch:
             job, self._is_decided = this_job(), True
             if job is not None:
                 self._drawn = draw_of_job(job)
-        self.draw()
+        self.armed()
         assert self._drawn is not None
         return self._drawn
 
@@ -171,8 +172,8 @@ class CanaryWatch:
 
     def _note_wrong(self, text: str) -> None:
         self._lines.setdefault(text)
-        self.verdicts += 1
-        self._found()
+        self._process.wrong_numbers += 1
+        self._process.watch.compiled()
 
     def _skip(self, why: str) -> None:
         if len(self._lines) < _MOST_LINES:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..hooks import logger
+from ..process.events import Listener
 from ..ranks.job import this_job
 from ..wire.errors import CacheSvcError
 from .attempt import Attempt
@@ -40,11 +41,14 @@ _LEAST_SHARE = 0.1
 """Share of a deadline that must be left for a question."""
 
 
-class MissedKeys:
+class MissedKeys(Listener):
     """Brings the revisions that hold missed keys. Threads that compile at the same time share one request."""
 
-    def __init__(self, process: Process, sessions: list[Session]) -> None:
+    def __init__(self, process: Process, sessions: Sequence[Session]) -> None:
         self._process, self._sessions = process, sessions
+        self._begin()
+
+    def _begin(self) -> None:
         self._asking = threading.Lock()
         """Held by the thread that asks for all pending keys."""
         self._pending: dict[str, None] = {}
@@ -59,7 +63,7 @@ class MissedKeys:
         self._over = False
         self._remembered: set[object] = set()
 
-    def bring(self, key: str) -> bool:
+    def key_missed(self, key: str) -> bool:
         """Return whether files of this key were installed, so that the compiler looks again. Never raises."""
         if self._over or key in self._absent or time.monotonic() < self._paused_until:
             return False
@@ -82,6 +86,10 @@ class MissedKeys:
                 seconds = self._process.seconds
                 seconds["asked"] = seconds.get("asked", 0.0) + time.perf_counter() - begin
         return self._brought.get(key, 0) > seen
+
+    def forked(self) -> None:
+        """Begin again in a forked child, where no thread asks."""
+        self._begin()
 
     def remember(self, report: Report, moment: Moment) -> None:
         """Remember on this node which entries this program used, if it was restored in part or asked for

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from ..hooks import logger
 from ..hooks.activity import QUIET_SECONDS
+from ..process.events import Listener
 from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, Unauthenticated, Unsupported
 from ..wire.text import count_text
 
 if TYPE_CHECKING:
+    from ..hooks.activity import Moment
     from ..process.process import Process
     from ..publication.as_you_go import RightToPublish
     from ..restore.plan import NameRequest
@@ -50,12 +52,15 @@ class _OtherError(Exception):
         super().__init__(f"{type(error).__name__}: {error}")
 
 
-class QuietPublisher:
+class QuietPublisher(Listener):
     """Publishes at each quiet period in which something is new."""
 
     def __init__(self, process: Process, sessions: Sequence[Session]) -> None:
         """``sessions``: those of the process, also those that are added later."""
         self._process, self._sessions = process, sessions
+        self._begin()
+
+    def _begin(self) -> None:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._quiet_activity: object = None
@@ -67,13 +72,20 @@ class QuietPublisher:
         self._said: set[str] = set()
         """The kinds of failures that the log has named since a publication succeeded."""
 
-    def notice_quiet(self) -> None:
-        """Publish on a thread what is new, if the process stays quiet. Returns at once."""
+    def paused(self, moment: Moment, _deadline: float) -> None:
+        """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
+        Return at once."""
+        if moment != "quiet" or not any(session.right is not None for session in self._sessions):
+            return
         self._quiet_activity = self._process.activity()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cachesvc-publish", daemon=True)
             self._thread.start()
         self._wake.set()
+
+    def forked(self) -> None:
+        """Begin again in a forked child, where no thread publishes."""
+        self._begin()
 
     def _run(self) -> None:
         """Publish at each quiet period, as long as the process lives: what failed is tried again."""
@@ -175,7 +187,13 @@ class QuietPublisher:
     def _publish(self, session: Session, request: NameRequest) -> tuple[CommitAnswer, int] | None:
         """Publish what is new under a name; return ``None`` if nothing is, else also how many files."""
         from ..ranks.job import this_job
-        from .publish import draft_of, publish_beside_head, publish_with_ranks, publisher_key, selected
+        from .entry_publication import (
+            draft_of,
+            publish_beside_head,
+            publish_with_ranks,
+            publisher_key,
+            selected,
+        )
 
         config, name, job = session.config, request.name, this_job()
         assert config is not None and session.restoring is not None
@@ -184,7 +202,7 @@ class QuietPublisher:
             # Ranks publish together, and do not compile equally often: one publication, where all compiled.
             if self._handed_in or session.has_revisions:
                 return None
-            answer = publish_with_ranks(config, draft, job, occasion="quiet")
+            answer = publish_with_ranks(self._sessions, config, draft, job, occasion="quiet")
             self._handed_in = True
             return answer, len(self._process.known_files())
         key = publisher_key(config)
@@ -192,4 +210,6 @@ class QuietPublisher:
         files, new = selected(draft, selection), self._process.new_places(name, selection.files)
         if not new:
             return None
-        return publish_beside_head(config, key, files, draft, session.restoring, request, new=new)
+        return publish_beside_head(
+            self._sessions, config, key, files, draft, session.restoring, request, new=new
+        )

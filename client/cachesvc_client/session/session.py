@@ -14,16 +14,23 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..environment.variables import is_switched_on
 from ..hooks import logger
 from ..hooks.activity import Moment
-from ..wire.errors import CacheSvcError, Distrusted, Incompatible, NotFound, Unsupported, Untrusted
+from ..wire.errors import (
+    CacheSvcError,
+    Distrusted,
+    Incompatible,
+    InvalidRequest,
+    NotFound,
+    Unsupported,
+    Untrusted,
+)
 from .attempt import Attempt
-from .callbacks import SessionCallbacks
 from .deadline import Deadline
 from .options import AttachOptions
 
@@ -58,9 +65,10 @@ _LONGEST_CONFIGURE = 10.0
 class Session:
     """The restore that one `attach` started. ``wait`` and ``status`` serve readiness probes."""
 
-    def __init__(self, process: Process, options: AttachOptions, callbacks: SessionCallbacks) -> None:
+    def __init__(self, process: Process, options: AttachOptions, siblings: Sequence[Session]) -> None:
+        """``siblings``: the list of all sessions of the process, which grows."""
         self._process = process
-        self._callbacks = callbacks
+        self._siblings = siblings
         self.options = options
         self.config: Config | None = None
         """The configuration with the options over it; ``None`` until the thread has read it."""
@@ -115,6 +123,11 @@ class Session:
         return {} if self._claimed_restore is None else self._claimed_restore.claims
 
     @property
+    def asks_by_key(self) -> bool:
+        """Return whether this session may ask for a key that a compiler missed."""
+        return self.restoring is not None and self.restoring.on_demand is not None
+
+    @property
     def has_revisions(self) -> bool:
         """Return whether any revision was installed, including those that the canary took out again."""
         result = self.result
@@ -133,10 +146,6 @@ class Session:
         if over:
             self.raise_if_strict()
         return over
-
-    def report(self) -> Report:
-        """Return what this process compiled, tuned and used, and why."""
-        return self._callbacks.report()
 
     def capture(self, whole: bool = False) -> list[SourceFile]:
         """Return the files that this process produced or used.
@@ -228,7 +237,7 @@ class Session:
         """Arm the hooks and start the thread, unless the thread runs or the restore is over."""
         if self._attempt.running_or_over:
             return
-        self._callbacks.arm()
+        self._process.arm()
         with self._process.lock:
             if not self._attempt.running_or_over:
                 self._attempt.start()
@@ -371,7 +380,7 @@ class Session:
             agreement = Agreement(self._agreement_subject, self._deadline)
             restore(agreement)
         except Unsupported as error:
-            self._callbacks.disarm()
+            self._process.disarm()
             self._fail(error)
         except CacheSvcError as error:
             self._fail(error)
@@ -391,30 +400,20 @@ class Session:
         if self.error is not None and agreement is not None:
             agreement.withdraw(self.error, self.config.store if self.config else None)
         self._accept_kernels()
-        # The exit needs these modules, after a failure too. Python cannot import all of them while it ends,
-        # and forgets that SIGINT ended it when an import of dataclasses runs exec().
-        from ..node import capture  # noqa: F401
-        from ..outcome import log, report, send  # noqa: F401
-        from ..ranks.job import this_job
-
-        if this_job() is not None:
-            from ..outcome import rank_log  # noqa: F401
-
-        if self.has_revisions:
-            self._callbacks.report()
-            self._callbacks.start_watch()
+        self._process.events.restore_ended()
         self._process.sweep_folders()
 
     def _agreement_subject(self) -> tuple[object, ...]:
         """Return what distinguishes this attempt from the others of a job, the same in each of its ranks."""
-        options = self.options
-        return options.label, self._callbacks.attach_count(options), self._claim_attempt is not None
+        # Ranks attach to the same target equally often.
+        number = sum(session.options.same_target(self.options) for session in self._siblings)
+        return self.options.label, number, self._claim_attempt is not None
 
     def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._status = error, "failed"
         # The failure of a claim attempt is the second line about the same names.
         level = logging.INFO if self._claim_attempt is not None or error.quiet else logging.WARNING
-        if self._callbacks.exiting() or not say:
+        if self._process.exiting or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
         facts = {"event": "not_restored", "names": self.label.split(", "), "reasons": [str(error)]}
         logger.write(level, "%s: not restored, this process compiles: %s", self.label, error, facts=facts)
@@ -433,13 +432,26 @@ class Session:
         if config.mode == "off":
             self._status = "off"
             return
-        self._callbacks.demand_bound_keys()
+        self._demand_bound_keys()
         self.restoring = SessionRestore(config, self._process, self.result, lambda: not self.waited)
         self._ask_right(config, self.restoring.supported)
         try:
             self.restoring.restore(self.requests, agreement)
         finally:
             self._status = self.result.status
+
+    def _demand_bound_keys(self) -> None:
+        """Raise ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts a
+        key without saying for which."""
+        from ..bundle.seal import require_bound_keys
+        from ..config import Config
+
+        config = Config.read()
+        names: set[Name] = set()
+        for session in self._siblings:
+            with suppress(InvalidRequest):  # that session fails by itself
+                names.update(session.options.over(config).names)
+        require_bound_keys(config.trusted_keys, (name.namespace for name in names))
 
     def _ask_right(self, config: Config, supported: bool) -> None:
         """Ask, beside the restore, whether this session may publish by itself, if it is to."""

@@ -109,7 +109,9 @@ def count_comparisons():
 
 def wait_for_comparisons():
     """Wait until nothing is left that a canary compares beside the service."""
-    comparisons = process().sessions.canary._comparisons
+    from cachesvc_client.session.sessions import attached
+
+    comparisons = attached().canary._comparisons
     while comparisons is not None and comparisons._thread is not None:
         time.sleep(0.01)
 

@@ -97,7 +97,7 @@ elif how == "hook taken out":
         details.__init__ = details.__init__.__wrapped__
 elif how == "without":
     exec(
-        "import cachesvc_client\nfrom cachesvc_client.session.sessions import attached\nattached().arm()\n"
+        "import cachesvc_client\nfrom cachesvc_client.process.process import process\nprocess().arm()\n"
         + IMPORT,
         space,
     )

@@ -1,0 +1,101 @@
+"""Owns `Reporting`: what a process says of its start, in the log, to the registries and on this node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..environment.variables import is_mode_off
+from ..outcome.log import OutcomeLog
+from ..outcome.report import make_report
+from ..outcome.start_log import StartLog
+from ..process.events import Listener
+from ..ranks.job import this_job
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..hooks.activity import Moment
+    from ..outcome.judge import Report
+    from ..process.process import Process
+    from .canary_watch import CanaryWatch
+    from .missed_keys import MissedKeys
+    from .session import Session
+
+
+class Reporting(Listener):
+    """Reports about all sessions of a process together."""
+
+    def __init__(
+        self, process: Process, sessions: Sequence[Session], canary: CanaryWatch, missed_keys: MissedKeys
+    ) -> None:
+        """``sessions``: the list of the sessions, which grows."""
+        self._process, self._sessions = process, sessions
+        self._canary, self._missed_keys = canary, missed_keys
+        self._outcome, self._start_log = OutcomeLog(), StartLog()
+
+    def report(self, moment: Moment | None = None) -> Report:
+        """Return the `outcome.judge.Report` of this process. ``moment``: why the watch asks for it."""
+        results = [session.result for session in self._sessions if session.result is not None]
+        ends = (line for session in self._sessions for line in session.explain_end())
+        failed = any(session.error is not None for session in self._sessions)
+        unattached = "" if self._sessions else _why_not_attached()
+        return make_report(self._process, results, ends, self._canary.lines(moment), failed, unattached)
+
+    def restore_ended(self) -> None:
+        """Report what was restored when the compilers pause.
+
+        The exit needs these modules, after a failure too. Python cannot import all of them while it ends, and
+        forgets that SIGINT ended it when an import of dataclasses runs exec().
+        """
+        from ..node import capture  # noqa: F401
+        from ..outcome import send  # noqa: F401
+
+        if this_job() is not None:
+            from ..outcome import rank_log  # noqa: F401
+
+        if any(session.has_revisions for session in self._sessions):
+            self.report()
+            self._process.watch.start()
+
+    def paused(self, moment: Moment, deadline: float) -> None:
+        """Log the outcome of the restore, send it to the registries, and keep it on this node."""
+        self._canary.warn_of_uncalled(moment)
+        report = self.report(moment)
+        names = [session.label for session in self._sessions if session.has_revisions]
+        self._outcome.say(report, ", ".join(names), moment)
+        configs = [session.config for session in self._sessions if session.config is not None]
+        if configs:
+            self._say_of_ranks(report, configs[0])
+        for session in self._sessions:
+            session.send_report(report, moment, deadline)
+        if configs:
+            self._start_log.keep(report, self._labels, configs[0].store)
+        self._missed_keys.remember(report, moment)
+
+    def forked(self) -> None:
+        """Log the outcome of a forked child for itself."""
+        self._outcome = OutcomeLog()
+
+    def send(self, timeout: float) -> bool:
+        """Do what `cachesvc_client.send_report` says."""
+        self._process.watch.flush(timeout)
+        return any(session.reporter is not None and session.reporter.sent for session in self._sessions)
+
+    @property
+    def _labels(self) -> str:
+        return ", ".join(session.label for session in self._sessions)
+
+    def _say_of_ranks(self, report: Report, config: Config) -> None:
+        """Have one rank of a job log the outcome of all ranks on this node."""
+        if (job := this_job()) is not None:
+            from ..outcome.rank_log import say_of_ranks
+
+            say_of_ranks(report, job, self._labels, config.store)
+
+
+def _why_not_attached() -> str:
+    """Return why a process without sessions restores nothing. A child that Python starts anew, by ``spawn``
+    or ``forkserver``, has none of its parent's."""
+    if is_mode_off():
+        return "cachesvc is switched off in this process: CACHESVC_MODE=off"
+    return "this process is not attached: call attach() in it, or start it by cachesvc-client run"
