@@ -23,14 +23,14 @@ from cachesvc_client.claims.restore_or_claim import ClaimedRestore
 from cachesvc_client.config import Config
 from cachesvc_client.hooks.activity import PAUSE_SECONDS, QUIET_SECONDS
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.kinds import RULES
-from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.node.installed import AcceptedRevision, RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.outcome.send import send
 from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
-from cachesvc_client.restore.plan import NameRequest, RestoreContext
+from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
 from cachesvc_client.session.attempt import Attempt
 from cachesvc_client.session.deadline import Deadline
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, NotFound
@@ -127,14 +127,9 @@ class Starter:
         self._name = Name.parse(plan.name)
         self._deadline = Deadline()
         self._deadline.seconds = plan.deadline
-        self._context = RestoreContext(
-            store=NodeStore(folder / "store"),
-            acceptance=self._config.acceptance(),
-            fingerprint=plan.fingerprint,
-            rules=RULES,
-            roots=dict,
-            lane=UNPROVEN_LANE,
-        )
+        self._settings = RestoreSettings(self._config.acceptance(), plan.fingerprint, lane=UNPROVEN_LANE)
+        self._target = RestoreTarget(NodeStore(folder / "store"), dict)
+        self._accepted: list[AcceptedRevision] = []
         self._result = RestoreResult()
         self._claims = _Claims(self._config, lambda: self._deadline.for_claim(alone=True))
         self._start = Start()
@@ -187,9 +182,11 @@ class Starter:
         seconds = min(10.0, max(0.2, self._plan.deadline / 2))
         try:
             with Remote(self._url, self._plan.token, timeout=seconds) as remote:
-                self._claims.accept(request, remote, self._context, self._result)
-                for staged in self._context.revisions:
-                    staged.fetch()
+                self._accepted = self._claims.accept(
+                    request, remote, self._settings, self._target, self._result
+                )
+                for one in self._accepted:
+                    one.pack.fetch()
             self._start.restored = True
         except (NotFound, Incompatible):
             pass  # nothing fits, so this starter compiles
@@ -225,7 +222,7 @@ class Starter:
     def _report(self) -> None:
         rows = tuple(
             RevisionReport(staged.revision, "hit", len(staged.manifest.files), len(staged.manifest.files))
-            for staged in self._context.revisions
+            for staged in self._accepted
         )
         message = ReportRequest(secrets.token_hex(16), self._plan.fingerprint, rows)
         moments = (("counted", PAUSE_SECONDS), ("counted when it was quiet", QUIET_SECONDS))

@@ -19,13 +19,14 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.node.store import NodeStore
+from cachesvc_client.restore.accept import accept_name
+from cachesvc_client.restore.install import install_revision
 from cachesvc_client.restore.node_offers import NodeOffers
-from cachesvc_client.restore.plan import NameRequest, RestoreContext
-from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
 from cachesvc_client.trust_root.pin import pin_root
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.registry_metadata import AgentMetadata, refresh_policy
@@ -51,17 +52,12 @@ class Service:
         """Restore a name; return the revisions that were installed. ``url``: where the registry is now."""
         config = self.node.config
         address = config.url or ""
-        context = RestoreContext(
-            store=self.store,
-            acceptance=config.acceptance(),
-            fingerprint=detect(dict(os.environ)),
-            rules=RULES,
-            roots=lambda: {"inductor": self.cache},
-            offers=NodeOffers(open_shared_store(self.node.root, None), address, 60.0),
-        )
+        settings = RestoreSettings(config.acceptance(), detect(dict(os.environ)))
+        offers = NodeOffers(open_shared_store(self.node.root, None), address, 60.0)
+        target = RestoreTarget(self.store, lambda: {"inductor": self.cache}, offers)
         with Remote(url or address, config.token, timeout=2.0, retries=0) as remote:
-            accept_revisions(NameRequest(Name.parse(name)), remote, context, self.result)
-            installed = [staged.install(None) for staged in context.revisions]
+            accepted = accept_name(NameRequest(Name.parse(name)), remote, settings, target, self.result)
+            installed = [install_revision(one, target, self.result) for one in accepted]
         return [str(one.revision) for one in installed if one is not None]
 
     def files(self) -> list[bytes]:

@@ -28,7 +28,7 @@ PLANTS = [
     ("The client's rooms, one way", "cachesvc_client.node.planted", "cachesvc_client.http"),
     (
         "The client's rooms, one way",
-        "cachesvc_client.restore.revision_restore",
+        "cachesvc_client.restore.install",
         "cachesvc_client.session.session",
     ),
     ("The client's rooms, one way", "cachesvc_client.outcome.planted", "cachesvc_client.session"),
@@ -110,7 +110,7 @@ ALLOWED = [
     ("cachesvc.ui.planted", "jinja2"),
 ]
 FOR_TYPE_CHECKERS = [
-    ("cachesvc_client.restore.name_restore", "cachesvc_client.session.session"),
+    ("cachesvc_client.restore.session_restore", "cachesvc_client.session.session"),
     ("cachesvc_client.outcome.report", "cachesvc_client.session.session"),
     ("cachesvc_client.canary.withdraw", "cachesvc_client.session.session"),
     ("cachesvc_client.own_results.keep", "cachesvc_client.session.session"),

@@ -30,8 +30,10 @@ from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
-from cachesvc_client.restore.plan import NameRequest, RestoreContext
-from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.restore.accept import accept_name
+from cachesvc_client.restore.install import install_revision
+from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
@@ -155,16 +157,12 @@ class World:
             Remote(self.registry.url, self.registry.token) as remote,
         ):
             roots = {kind: Path(folder, kind) for kind in kinds.RULES}
-            means = RestoreContext(
-                NodeStore(Path(folder, "store")),
-                Acceptance([PublicKey(self.registry.trust)]),
-                fingerprint,
-                kinds.RULES,
-                lambda: roots,
-            )
+            settings = RestoreSettings(Acceptance([PublicKey(self.registry.trust)]), fingerprint)
+            target = RestoreTarget(NodeStore(Path(folder, "store")), lambda: roots)
             try:
-                accept_revisions(NameRequest(name), remote, means, restored)
-                restored.installed.extend(one for staged in means.revisions if (one := staged.install(None)))
+                for one in accept_name(NameRequest(name), remote, settings, target, restored):
+                    if (installed := install_revision(one, target, restored)) is not None:
+                        restored.installed.append(installed)
             except CacheSvcError as raised:
                 error = raised
             files = [path for root in roots.values() for path in root.rglob("*") if path.is_file()]

@@ -19,11 +19,11 @@ from cachesvc.index.nodes import SEEN_STEP_SECONDS
 from cachesvc.registry import audit, download, gc, inventory, provenance, quarantine, reports, signers, tokens
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.restore.plan import NameRequest, RestoreContext
-from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.restore.accept import accept_name
+from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
@@ -284,17 +284,13 @@ def node(reg: Inside, leaked: SigningKey, tmp_path: Path) -> Callable[[str, str]
     token = tokens.create_token(reg.registry, None, TokenRequest("cluster-7", "report", "team"))
 
     def begin(node_name: str, url: str) -> list[str]:
-        context = RestoreContext(
-            NodeStore(tmp_path / node_name),
-            Acceptance([leaked.public]),
-            FINGERPRINT,
-            RULES,
-            dict,
-            lambda: False,
-        )
+        settings = RestoreSettings(Acceptance([leaked.public]), FINGERPRINT)
+        target = RestoreTarget(NodeStore(tmp_path / node_name), dict)
+        request = NameRequest(Name.parse("team/bert"))
         with Remote(url, token.secret) as remote, contextlib.suppress(Incompatible):
-            accept_revisions(NameRequest(Name.parse("team/bert")), remote, context, RestoreResult())
-        return [staged.revision for staged in context.revisions]
+            accepted = accept_name(request, remote, settings, target, RestoreResult())
+            return [one.revision for one in accepted]
+        return []
 
     return begin
 

@@ -34,8 +34,9 @@ from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.oci.bundle_artifact import put_bundle, tag_bundles
 from cachesvc_client.oci.image_layout import layout_target, open_layout
-from cachesvc_client.restore.plan import NameRequest, RestoreContext
-from cachesvc_client.restore.revision_restore import accept_bundles, accept_revisions
+from cachesvc_client.restore.accept import accept_bundles, accept_name
+from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.errors import CacheSvcError, Untrusted
 from cachesvc_client.wire.names import Name
@@ -69,9 +70,13 @@ class Host:
         return NodeStore(self.folder / "store")
 
     @property
-    def context(self) -> RestoreContext:
+    def settings(self) -> RestoreSettings:
+        return RestoreSettings(self.config.acceptance(), HERE)
+
+    @property
+    def target(self) -> RestoreTarget:
         roots = {kind: self.folder / kind for kind in RULES}
-        return RestoreContext(self.store, self.config.acceptance(), HERE, RULES, lambda: roots)
+        return RestoreTarget(self.store, lambda: roots)
 
 
 def to_door(host: Host) -> None:
@@ -81,11 +86,11 @@ def to_door(host: Host) -> None:
 
 def to_restore(host: Host) -> None:
     with Remote(host.config.url or "", None, timeout=5.0) as remote:
-        accept_revisions(NameRequest(NAME), remote, host.context, RestoreResult())
+        accept_name(NameRequest(NAME), remote, host.settings, host.target, RestoreResult())
 
 
 def to_bundle_of_a_service(host: Host) -> None:
-    accept_bundles([host.bundle], [NameRequest(NAME)], host.context, RestoreResult())
+    accept_bundles([host.bundle], [NameRequest(NAME)], host.settings, host.target, RestoreResult())
 
 
 def to_agent(host: Host) -> None:

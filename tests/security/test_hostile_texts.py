@@ -25,7 +25,7 @@ from cachesvc_client.commands.explain import render as render_explanation
 from cachesvc_client.commands.provenance import ProvenanceRow, render_provenance
 from cachesvc_client.commands.tables import aligned
 from cachesvc_client.outcome.show_log import _OneLine
-from cachesvc_client.restore.revision_restore import nothing_offered
+from cachesvc_client.restore.accept import nothing_offered
 from cachesvc_client.trust_root.signed import SignedFile
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import Difference, inert_difference, revoked_difference

@@ -15,7 +15,7 @@ import pytest
 from cachesvc_client.hooks import counters
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.process.process import Process
-from cachesvc_client.restore.on_demand import Brought
+from cachesvc_client.restore.on_demand import Fetched
 from cachesvc_client.session import missed_keys
 from cachesvc_client.session.missed_keys import MissedKeys
 from cachesvc_client.wire.digest import Digest
@@ -32,10 +32,10 @@ class Registry:
     def has_names(self) -> bool:
         return True
 
-    def bring(self, keys: list[str], *_: object) -> Brought:
+    def fetch_keys(self, keys: list[str], *_: object) -> Fetched:
         self.asked += keys
         self._act()
-        return Brought([], [])
+        return Fetched([], [])
 
 
 def keys_of(registry: Registry, partial: bool = False, deadline: float = 5.0) -> tuple[MissedKeys, Any]:

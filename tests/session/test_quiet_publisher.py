@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.check import Verified
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
-from cachesvc_client.node.installed import StagedRevision
 from cachesvc_client.publication.as_you_go import UNPROVEN_LANE, RightToPublish, with_lane
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session import entry_head
@@ -37,7 +37,7 @@ def draft(ranks: int = 1) -> Draft:
     return Draft(NAME, Target("service"), {}, Workload(ranks=ranks), (), UNPROVEN_LANE)
 
 
-def head(place: Path, *files: SourceFile, ranks: int = 1) -> tuple[StagedRevision, Path]:
+def head(place: Path, *files: SourceFile, ranks: int = 1) -> tuple[Verified, Path]:
     """Return a revision that holds these files, and its pack."""
     from cachesvc_client.bundle.file import open_bundle
 
@@ -45,7 +45,7 @@ def head(place: Path, *files: SourceFile, ranks: int = 1) -> tuple[StagedRevisio
     manifest = build_bundle(files, draft(ranks), KEY, bundle)
     pack.write_bytes(bundle.read_bytes()[open_bundle(bundle)[1] :])
     revision = Digest.of(b"revision")
-    return StagedRevision(manifest, revision, KEY.public, lambda: None, lambda *_: None), pack
+    return Verified(manifest, revision, b"", KEY.public, None), pack
 
 
 def contents(files: object) -> dict[str, bytes]:

@@ -22,9 +22,10 @@ from .acquire import ANSWER_SECONDS, ClaimOutcome, acquire_or_wait, describe_thi
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..node.installed import RestoreResult
+    from ..node.installed import AcceptedRevision, RestoreResult
     from ..ranks.job import Job
-    from ..restore.plan import NameRequest, RestoreContext
+    from ..restore.request import Coverage, NameRequest
+    from ..restore.settings import RestoreSettings, RestoreTarget
     from ..wire.names import Name
     from .claim import Claim
 
@@ -63,31 +64,41 @@ class ClaimedRestore:
     claims: dict[Name, Claim] = field(default_factory=dict)
 
     def accept(
-        self, request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
-    ) -> None:
-        """Accepts the revisions of a name; where nothing fits, claims the name or waits for its publication.
+        self,
+        request: NameRequest,
+        remote: Remote,
+        settings: RestoreSettings,
+        target: RestoreTarget,
+        result: RestoreResult,
+        coverage: Coverage | None = None,
+        *,
+        others: bool = False,
+    ) -> list[AcceptedRevision]:
+        """Accept the revisions of a name; where nothing fits, claim the name or wait for its publication.
 
-        Does and raises what `restore.revision_restore.accept_revisions` does and raises.
+        Return and raise what `restore.accept.accept_name` does.
         """
-        from ..restore.revision_restore import accept_revisions
+        from ..restore.accept import accept_name
 
         before = len(result.rejected)
         try:
-            return accept_revisions(request, remote, context, result)
+            return accept_name(request, remote, settings, target, result, coverage, others=others)
         except (NotFound, Incompatible) as error:
             missed = error
         if not self._can_publish:
             raise missed
 
-        def look() -> bool | None:
+        def look() -> list[AcceptedRevision] | None:
             del result.rejected[before:]
+            now = replace(settings, bypass_cache=True)
             with suppress(NotFound, Incompatible):
-                accept_revisions(request, remote, replace(context, fresh=True), result)
-                return True
+                return accept_name(request, remote, now, target, result, coverage, others=others)
             return None
 
-        if self._acquire(request, context, look).result is None:
+        published = self._acquire(request, settings, look).result
+        if published is None:
             raise missed
+        return published
 
     @property
     def _leads(self) -> bool:
@@ -107,8 +118,11 @@ class ClaimedRestore:
         return Digest.of(canonical([self.job.key, "claim", self.label])).hex[:32]
 
     def _acquire(
-        self, request: NameRequest, context: RestoreContext, look: Callable[[], bool | None]
-    ) -> ClaimOutcome[bool]:
+        self,
+        request: NameRequest,
+        settings: RestoreSettings,
+        look: Callable[[], list[AcceptedRevision] | None],
+    ) -> ClaimOutcome[list[AcceptedRevision]]:
         """Acquires the claim of a name, or waits for its holder; logs the outcome."""
         config = self.config
         timeout = MAX_WAIT_SECONDS + ANSWER_SECONDS
@@ -124,7 +138,7 @@ class ClaimedRestore:
         )
         name = request.name
         # That of the entry which this process would publish.
-        environment = known_partition(for_level(context.fingerprint))
+        environment = known_partition(for_level(settings.fingerprint))
         subject = ClaimSubject(name.namespace, name.name, environment, name.tag, request.lane)
         logged: set[str] = set()
 

@@ -14,8 +14,8 @@ from ..config import Config
 from ..environment.support import check_proof
 from ..http.registry import Remote
 from ..process.every_hook import support_of
-from ..restore.plan import NameRequest
-from ..restore.revision_restore import nothing_offered
+from ..restore.accept import nothing_offered
+from ..restore.request import NameRequest
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint

@@ -21,7 +21,7 @@ from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publication.publish_bundle import publish_signed
 from ..publication.signer import signer_of
-from ..restore.revision_restore import nothing_offered
+from ..restore.accept import nothing_offered
 from ..trust.accept import Acceptance, Accepted
 from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest

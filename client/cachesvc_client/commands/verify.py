@@ -19,7 +19,7 @@ from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote, parse_resolved
 from ..node.store import NodeStore, default_root
-from ..restore.plan import NameRequest
+from ..restore.request import NameRequest
 from ..trust.accept import Accepted
 from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.codec import canonical

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from ..wire.digest import Digest
 from ..wire.names import Tag
@@ -19,30 +21,45 @@ from ..wire.records import Manifest
 
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey
+    from ..trust.accept import Accepted
+    from .store import Watcher
 
 
-class Install(Protocol):
-    """Installs a revision, see `StagedRevision`."""
+class PackSource(ABC):
+    """Where the pack of an accepted revision comes from."""
 
-    def __call__(
-        self, rank: int | None, may_install: Callable[[], bool] | None = None, /
-    ) -> InstalledRevision | None:
-        """Put the files into the cache folders."""
+    __slots__ = ()
+
+    @abstractmethod
+    def fetch(self, watcher: Watcher | None = None, *, own: bool = False) -> Path:
+        """Return the path of a file on this node that holds the pack.
+
+        ``watcher``: follows a download. ``own``: the copy of the node's agent is damaged, or gone. Raise
+        ``Corrupt``, ``StorageFull``, ``Unavailable``.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRevision:
-    """Holds a revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts
-    its files into the cache folders, all of them or those that a rank needs; it returns ``None`` if it is too
-    late for that, and the pack is on this node then. Its second argument says whether it is, in the place of
-    what the restore went by that accepted the revision. Both raise ``Corrupt``, ``Untrusted``,
-    ``StorageFull``, ``Unavailable``."""
+class AcceptedRevision:
+    """A revision that passed the door and fits here, and where its pack comes from."""
 
-    manifest: Manifest
-    revision: Digest
-    signer: PublicKey
-    fetch: Callable[[], object]
-    install: Install
+    accepted: Accepted
+    pack: PackSource
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return what was signed."""
+        return self.accepted.manifest
+
+    @property
+    def revision(self) -> Digest:
+        """Return the digest of the envelope."""
+        return self.accepted.revision
+
+    @property
+    def signer(self) -> PublicKey:
+        """Return who signed it."""
+        return self.accepted.signer
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from ..wire.errors import Unsupported
 if TYPE_CHECKING:
     from ..config import Config
     from ..environment.support import Support
-    from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
+    from ..node.installed import AcceptedRevision, InstalledRevision, RestoreResult
     from ..node.ledger import Ledger
     from ..node.store import NodeStore
     from ..wire.digest import Digest
@@ -52,7 +52,7 @@ class ProcessFolders:
         self._store: NodeStore | None = None
         self._began = time.time_ns()
         """When this process began to be observed."""
-        self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
+        self._accepted: dict[Digest, dict[Digest, AcceptedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
         self._alone = False
         """Whether the present folder is this process's own, so that more may be added while it compiles."""
@@ -140,11 +140,11 @@ class ProcessFolders:
     def place(
         self,
         scope: Digest,
-        accepted: Sequence[StagedRevision],
+        accepted: Sequence[AcceptedRevision],
         may_install: Callable[[], bool],
         alone: bool = False,
         at_look_up: bool = False,
-    ) -> list[StagedRevision] | None:
+    ) -> list[AcceptedRevision] | None:
         """Choose the folder for the revisions that a session accepted and those of the other sessions.
 
         Return the revisions that have to be installed again, since they lie in the folder before; ``None``
@@ -181,7 +181,7 @@ class ProcessFolders:
         self.accept(others)
         return others
 
-    def join(self, scope: Digest, accepted: StagedRevision) -> list[StagedRevision] | None:
+    def join(self, scope: Digest, accepted: AcceptedRevision) -> list[AcceptedRevision] | None:
         """Choose the folder for a revision that a look-up of a compiler asked for.
 
         A folder that only this process has, or that the user named, stays: the revision is added. What is
@@ -214,7 +214,7 @@ class ProcessFolders:
         if self.captured or any(self._accepted.values()):
             self.folders.point_again()
 
-    def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
+    def accept(self, revisions: Iterable[InstalledRevision | AcceptedRevision]) -> None:
         """Allow the compilers to use the files of these revisions."""
         roots = self.folders.roots()
         for entry in revisions:
@@ -232,7 +232,7 @@ class ProcessFolders:
             return nullcontext()
         return self._store.loading(suspects)
 
-    def _note(self, revisions: Iterable[StagedRevision]) -> None:
+    def _note(self, revisions: Iterable[AcceptedRevision]) -> None:
         """Note in the ledger who signed the revisions that are to be installed."""
         for revision in revisions:
             self.ledger.note(revision)
@@ -291,7 +291,7 @@ class ProcessFolders:
         for name, root in self.folders.roots().items():
             self.kinds[name].use_folder(root)
 
-    def _accepted_revisions(self) -> list[StagedRevision]:
+    def _accepted_revisions(self) -> list[AcceptedRevision]:
         return [one for revisions in self._accepted.values() for one in revisions.values()]
 
 

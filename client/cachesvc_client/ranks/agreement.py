@@ -15,26 +15,10 @@ from ..wire.errors import CacheSvcError, Incompatible, StorageFull, Unavailable
 from .job import may_become_rank, misfit, this_job
 
 if TYPE_CHECKING:
-    from ..node.installed import StagedRevision
     from ..node.store import NodeStore
+    from ..trust.accept import Accepted
     from .job import Job
     from .votes import Vote
-
-
-class StagedRestore(Protocol):
-    """Declares what an agreement needs of a restore."""
-
-    @property
-    def ahead(self) -> bool:
-        """Return whether ranks agree before they install."""
-
-    @property
-    def store(self) -> NodeStore:
-        """Return the node store, which the ranks of a node share."""
-
-    @property
-    def revisions(self) -> Sequence[StagedRevision]:
-        """Return the revisions that this process has accepted."""
 
 
 class AgreementDeadline(Protocol):
@@ -61,17 +45,21 @@ class Agreement:
         self._about, self._deadline = about, deadline
         self._voted = False
 
-    def reach(self, context: StagedRestore, failures: Sequence[CacheSvcError]) -> int | None:
-        """Agrees to install the staged revisions, if all ranks on this node can do the same; else none of
-        them installs. Returns this process's rank, or ``None`` for a process alone. ``failures``: why this
-        process lacks revisions. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
+    def reach(
+        self, revisions: Sequence[Accepted], store: NodeStore, failures: Sequence[CacheSvcError]
+    ) -> int | None:
+        """Agree to install revisions, if all ranks on this node can do the same; else none of them installs.
+        Return this process's rank, or ``None`` for a process alone.
+
+        ``store``: the node store, which the ranks of a node share. ``failures``: why this process lacks
+        revisions. Raise ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
         """
-        job = self.job() if context.ahead else None
+        job = self.job()
         if job is None:
             return None
         # A revision that all ranks lack alike does not keep them from installing the others.
-        problem = str(failures[0]) if failures and not context.revisions else ""
-        self._agree(job, context.store, context.revisions, problem)
+        problem = str(failures[0]) if failures and not revisions else ""
+        self._agree(job, store, revisions, problem)
         return job.rank
 
     def job(self) -> Job | None:
@@ -92,7 +80,7 @@ class Agreement:
             with suppress(CacheSvcError, OSError):
                 self._vote(job, NodeStore(store_root(store)), (), str(error))
 
-    def _agree(self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str) -> None:
+    def _agree(self, job: Job, store: NodeStore, staged: Sequence[Accepted], problem: str) -> None:
         """Votes and waits on this thread for the others, at most until a compile has waited as long as it
         may. Raises ``Unavailable`` or ``Incompatible`` if they do not agree."""
         from .votes import wait_for
@@ -110,9 +98,7 @@ class Agreement:
         if not outcome.agreed:
             raise Unavailable(f"the ranks of this job install all or nothing: {outcome.why}")
 
-    def _vote(
-        self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str
-    ) -> Vote | None:
+    def _vote(self, job: Job, store: NodeStore, staged: Sequence[Accepted], problem: str) -> Vote | None:
         """Votes and returns the vote; ``None`` where it is not known which ranks are on this node.
 
         Raises ``StorageFull``.

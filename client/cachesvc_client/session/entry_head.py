@@ -15,10 +15,10 @@ from ..wire.errors import Corrupt, Untrusted
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import PublicKey, Signer
-    from ..node.installed import StagedRevision
     from ..publication.build_bundle import Draft
-    from ..restore.name_restore import SessionRestore
-    from ..restore.plan import NameRequest
+    from ..restore.request import NameRequest
+    from ..restore.session_restore import SessionRestore
+    from ..trust.accept import Accepted
     from ..wire.names import Lane
     from ..wire.records import Manifest
 
@@ -40,7 +40,7 @@ def is_of_entry(draft: Draft, manifest: Manifest) -> bool:
 
 def fetch_head(
     restoring: SessionRestore, request: NameRequest, key: Signer, draft: Draft
-) -> tuple[StagedRevision, Path] | None:
+) -> tuple[Accepted, Path] | None:
     """Return the head that is offered of the draft's entry, with its pack; ``None`` without one that this
     process accepts."""
     try:
@@ -51,7 +51,7 @@ def fetch_head(
 
 
 def join_head(
-    head: tuple[StagedRevision, Path] | None,
+    head: tuple[Accepted, Path] | None,
     files: Sequence[SourceFile],
     signer: PublicKey,
     draft: Draft,
@@ -92,7 +92,7 @@ def join_head(
     return joined, replace(draft, ancestors=ancestors)
 
 
-def _is_own_head(head: StagedRevision, signer: PublicKey, lane: Lane | None) -> bool:
+def _is_own_head(head: Accepted, signer: PublicKey, lane: Lane | None) -> bool:
     """Return whether a signer may sign the files of the entry's head again: it has signed them for the lane.
 
     Those of others are not kept: their signer may be revoked, and they would stay under this one's signature.

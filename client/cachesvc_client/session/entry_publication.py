@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..publication.build_bundle import Draft
     from ..ranks.job import Job
     from ..ranks.join_files import HandIn
-    from ..restore.name_restore import SessionRestore
-    from ..restore.plan import NameRequest
+    from ..restore.request import NameRequest
+    from ..restore.session_restore import SessionRestore
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
     from .session import Session
@@ -119,7 +119,7 @@ def publish_beside_head(
     import tempfile
 
     from ..process.process import process
-    from ..restore.plan import NameRequest
+    from ..restore.request import NameRequest
     from .entry_head import fetch_head, join_head
 
     request = request or NameRequest(draft.name, (), draft.lane)

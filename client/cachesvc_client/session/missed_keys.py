@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..node.installed import RestoreResult
     from ..outcome.judge import Report
     from ..process.process import Process
-    from ..restore.on_demand import Brought, OnDemand
+    from ..restore.on_demand import Fetched, OnDemand
     from .session import Session
 
 _log = logging.getLogger("cachesvc")
@@ -135,9 +135,9 @@ class MissedKeys(Listener):
             try:
                 for session, on_demand in tuple(self._on_demand()):
                     assert session.result is not None
-                    brought = on_demand.bring(keys, lambda: not given_up.is_set(), session.result)
+                    fetched = on_demand.fetch_keys(keys, lambda: not given_up.is_set(), session.result)
                     if not given_up.is_set():
-                        self._note(session, session.result, brought)
+                        self._note(session, session.result, fetched)
             except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
                 errors.append(error)
 
@@ -167,11 +167,11 @@ class MissedKeys(Listener):
         elif not partial and self._misses >= _MISSES_BEFORE_PAUSE:
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
 
-    def _note(self, session: Session, result: RestoreResult, brought: Brought) -> None:
+    def _note(self, session: Session, result: RestoreResult, fetched: Fetched) -> None:
         """Note what was installed, for the report and the log, and allow the compilers to use it."""
-        installed = brought.installed
+        installed = fetched.installed
         result.installed += installed
-        for manifest in [one.manifest for one in installed] + [one.manifest for one in brought.moved]:
+        for manifest in [one.manifest for one in installed] + [one.manifest for one in fetched.moved]:
             for key in manifest.graph_keys:
                 self._brought[key] = self._brought.get(key, 0) + 1
                 self._process.components.missed.pop(key, None)

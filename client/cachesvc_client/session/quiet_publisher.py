@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..hooks.activity import Moment
     from ..process.process import Process
     from ..publication.as_you_go import RightToPublish
-    from ..restore.plan import NameRequest
+    from ..restore.request import NameRequest
     from ..wire.names import Name
     from ..wire.protocol import CommitAnswer
     from .session import Session

@@ -1,6 +1,6 @@
 """Owns `Session`: the restore that one `attach` started, its threads and its one bounded wait.
 
-One background thread reads the configuration and runs `restore.name_restore`; the thread never imports torch.
+One background thread reads the configuration and runs `restore.session_restore`; it never imports torch.
 The first compile waits for the thread once, at the entry of ``compile_fx``, for at most the deadline. After
 that wait the cache folders belong to the compilers; a late restore fills only the node store. A session
 raises nothing into a service unless CACHESVC_STRICT asks for errors.
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ..process.process import Process
     from ..publication.as_you_go import RightToPublish
     from ..ranks.agreement import Agreement
-    from ..restore.name_restore import SessionRestore
-    from ..restore.plan import NameRequest
+    from ..restore.request import NameRequest
+    from ..restore.session_restore import SessionRestore
     from ..wire.names import Name
     from ..wire.reports import ColdStart
     from .eager_calls import EagerCalls
@@ -422,7 +422,7 @@ class Session:
         from ..config import Config
         from ..node.installed import RestoreResult
         from ..publication.as_you_go import with_lane
-        from ..restore.name_restore import SessionRestore, name_requests_of
+        from ..restore.session_restore import SessionRestore, name_requests_of
 
         self.result = RestoreResult()
         self.config = config = with_lane(self.options.over(Config.read()))
