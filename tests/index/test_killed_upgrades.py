@@ -17,10 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from test_lifecycle_index import older_replica_writes
 
 from cachesvc.index import engine
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
@@ -61,23 +59,6 @@ class Database:
         steps = pending_postgresql(self.postgresql) if self.postgresql else pending_sqlite(self.path)
         return [step for step, _ in steps]
 
-    def fill(self, revision: str) -> None:
-        """Fill the tables as a release with that schema would."""
-        raw = self.raw()
-        config = engine._alembic(Path(engine.__file__).parent / "migrations")
-        with raw.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
-            older_replica_writes(connection, "before", namespace=True)
-        raw.dispose()
-
-    def rows(self) -> int:
-        raw = self.raw()
-        with raw.connect() as connection:
-            count = connection.execute(sa.text("SELECT count(*) FROM revisions")).scalar()
-        raw.dispose()
-        return int(count or 0)
-
     def is_whole(self) -> None:
         """Assert that the tables have the newest schema."""
         raw = self.raw()
@@ -94,12 +75,9 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return Database(tmp_path / "index.sqlite3", url)
 
 
-@pytest.mark.parametrize("before", ["", pytest.param("0001", marks=pytest.mark.long)], ids=["empty", "0001"])
-def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
-    if before:
-        empty.fill(before)
+def test_an_upgrade_killed_at_each_step(empty: Database) -> None:
     pending = empty.pending()
-    assert len(pending) >= 2
+    assert pending
     for steps in range(1, 500):
         database = empty.duplicate(steps)
         died = is_killed_at(steps, database)
@@ -107,7 +85,6 @@ def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
         assert database.pending() in (pending, [])
         database.open().close()
         database.is_whole()
-        assert database.rows() == bool(before)
         if not died:
             break
     assert 20 < steps < 499
@@ -126,7 +103,7 @@ def test_a_killed_upgrade_does_not_stop_a_replica_that_waits_for_it(database: st
     second = subprocess.Popen([sys.executable, "-c", code])
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(6)
-    assert len(pending_postgresql(database)) >= 3
+    assert pending_postgresql(database)
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)
     assert second.wait(30) == 0
@@ -138,7 +115,7 @@ def test_a_database_that_was_half_migrated_by_hand_is_reported(tmp_path: Path) -
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.execute("DELETE FROM alembic_version")
     connection.close()
     with pytest.raises(engine.InvalidRequest) as error:
         open_sqlite(path)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import pytest
-import sqlalchemy as sa
-from alembic import command
 from test_index import TEAM, heads, manifest, publish
 
-from cachesvc.index import engine
-from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.index.entries import Published
 from cachesvc.index.inventory import Search
 from cachesvc.index.unit import Index
@@ -236,77 +230,6 @@ OLD_ROWS = (
     " fingerprint, scopes, measured, published, published_by)"
     " VALUES ('{r}', '{e}', 5, CAST('' AS {blob}), 'k', '{d}', '{key}', 9, 1, '{{}}', '[]', '{{}}', 7, 't')",
 )
-
-
-def older_replica_writes(connection: sa.Connection, name: str, *, namespace: bool) -> None:
-    """Write as a replica of the version before does: it names the columns that it knows."""
-    values = {what: Digest.of(f"{what}{name}".encode()) for what in "der"}
-    blob = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
-    for statement in OLD_ROWS if namespace else OLD_ROWS[1:]:
-        connection.exec_driver_sql(statement.format(key=f"packs/{name}", blob=blob, **values))
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    path = tmp_path / "index.sqlite3"
-    url = request.getfixturevalue("database") if kind == "postgresql" else ""
-
-    def pending() -> list[str]:
-        return [step for step, _ in (pending_postgresql(url) if url else pending_sqlite(path))]
-
-    raw = engine._postgresql(url) if url else sa.create_engine(f"sqlite:///{path}")
-    assert pending() == [
-        "0001",
-        "0002",
-        "0003",
-        "0004",
-        "0005",
-        "0006",
-        "0007",
-        "0008",
-        "0009",
-        "0010",
-        "0011",
-        "0012",
-        "0013",
-        "0014",
-        "0015",
-        "0016",
-        "0017",
-        "0018",
-    ]
-    config = engine._alembic(Path(engine.__file__).parent / "migrations")
-    with raw.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0002")
-        older_replica_writes(connection, "before", namespace=True)
-    assert pending() == [f"{number:04}" for number in range(3, 19)]
-    opened = open_postgresql(url) if url else open_sqlite(path)
-    assert pending() == []
-    with raw.begin() as connection:
-        older_replica_writes(connection, "beside", namespace=False)
-    rows = {row.revision: row for row in heads(opened)}
-    with opened.write() as unit:
-        assert len(rows) == 2
-        before, beside = Digest.of(b"rbefore"), Digest.of(b"rbeside")
-        # Old rows count as used at the upgrade: retention must not take them at once.
-        assert rows[before].last_used > 1_700_000_000
-        assert rows[beside].last_used is None
-        assert [row.revision for row in unit.entries.idle(10_000, TEAM)] == [beside]
-        assert unit.namespaces.policy("team") == Policy()
-        assert {row[0] for row in unit.inventory.undescribed(10)} == {
-            Digest.of(b"ebefore"),
-            Digest.of(b"ebeside"),
-        }
-        unit.inventory.describe(Digest.of(b"ebefore"), ["bf16"], [])
-    with opened.read() as unit:
-        # Nobody was revoked before the upgrade, and bytes that were stored then are nobody's pending bytes.
-        assert unit.revoked.all("*") == []
-        assert {unit.inventory.revision(one).signer_revoked for one in (before, beside)} == {None}
-        assert unit.objects.pending("team t", "packs/before") == 0
-    assert targets_with(opened, dtype="bf16") == ["old"]
-    opened.close()
-    raw.dispose()
 
 
 def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
