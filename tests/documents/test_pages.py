@@ -35,6 +35,17 @@ FRONT = sorted(ROOT.glob("*.md"))
 """The README, and the pages beside it that GitHub shows."""
 THREAT_MODEL = DOCS / "security" / "threat-model.md"
 VARIABLES = DOCS / "reference" / "variables.md"
+TO_READ = [
+    path
+    for path in WRITTEN
+    if path.is_relative_to(DOCS)
+    and path.parent.name not in ("adr", "reference")
+    and path.name not in ("architecture.md", "pytorch.md")
+]
+"""The pages that users and operators read. Decisions, the map of the code and the facts of PyTorch are for
+those who change cachesvc; the reference is looked up."""
+WORDS = 40_000
+"""Words of these pages in all, at most."""
 
 
 def name_of(path: Path) -> str:
@@ -114,6 +125,24 @@ def test_a_page_reads_well(path: Path) -> None:
     assert [line for line in lines if len(line) > 125] == []
     assert [unit[:60] for unit in units(text) if len(unit) > 900] == []
     assert re.findall(r"\bmend\w*|tests/\w+/test_\w+|DESIGN\b|pytorch-facts", text) == []
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a page that a person wrote: without code blocks, generated tables and names of
+    tests."""
+    text = re.sub(r"<!-- Generated.*?<!-- End of what is generated. -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^  `tests/[^`]+`$", "", prose(text), flags=re.MULTILINE)
+    return re.findall(r"\S*\w\S*", text)
+
+
+def test_what_users_and_operators_read_stays_short() -> None:
+    written = {name_of(path): len(words(path.read_text())) for path in TO_READ}
+    assert sum(written.values()) <= WORDS, sorted(written.items(), key=lambda item: -item[1])
+
+
+def test_a_word_is_what_a_person_wrote() -> None:
+    page = "One `two` | 3 |\n\n```\nfour\n```\n<!-- Generated\n| five |\n<!-- End of what is generated. -->\n"
+    assert words(f"{page}\n- six:\n  `tests/a.py::test_b`\n") == ["One", "`two`", "3", "six:"]
 
 
 def test_the_messages_that_troubleshooting_quotes_exist() -> None:
