@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 import typer
+import yaml
 
 import cachesvc_client
 from cachesvc import cli
@@ -35,6 +36,11 @@ FRONT = sorted(ROOT.glob("*.md"))
 """The README, and the pages beside it that GitHub shows."""
 THREAT_MODEL = DOCS / "security" / "threat-model.md"
 VARIABLES = DOCS / "reference" / "variables.md"
+SECTIONS = {"Home", "Learn", "Use", "Operate"}
+"""The sections of the site that users and operators read. Inside are measurements and what is for those who
+change cachesvc; the reference is looked up."""
+WORDS = 38_000
+"""Words of these sections, at most. With the measurements they are below 40,000."""
 
 
 def name_of(path: Path) -> str:
@@ -114,6 +120,27 @@ def test_a_page_reads_well(path: Path) -> None:
     assert [line for line in lines if len(line) > 125] == []
     assert [unit[:60] for unit in units(text) if len(unit) > 900] == []
     assert re.findall(r"\bmend\w*|tests/\w+/test_\w+|DESIGN\b|pytorch-facts", text) == []
+
+
+def words(text: str) -> list[str]:
+    """Return the words that a person wrote on a page: no code blocks, generated tables and names of tests."""
+    text = re.sub(r"<!-- Generated.*?<!-- End of what is generated. -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^  `tests/[^`]+`$", "", prose(text), flags=re.MULTILINE)
+    return re.findall(r"\S*\w\S*", text)
+
+
+def test_what_users_and_operators_read_stays_short() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    sections = {title: pages for section in nav for title, pages in section.items()}
+    assert sections.keys() >= SECTIONS
+    pages = re.findall(r"[\w/-]+\.md", str([sections[title] for title in SECTIONS]))
+    written = {page: len(words((DOCS / page).read_text())) for page in pages}
+    assert sum(written.values()) <= WORDS, sorted(written.items(), key=lambda item: -item[1])
+
+
+def test_a_word_is_what_a_person_wrote() -> None:
+    page = "One `two` | 3 |\n\n```\nfour\n```\n<!-- Generated\n| five |\n<!-- End of what is generated. -->\n"
+    assert words(f"{page}\n- six:\n  `tests/a.py::test_b`\n") == ["One", "`two`", "3", "six:"]
 
 
 def test_the_messages_that_troubleshooting_quotes_exist() -> None:
