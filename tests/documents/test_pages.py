@@ -140,6 +140,20 @@ def test_the_list_of_decisions_has_every_decision_with_its_title() -> None:
     assert documented == titles
 
 
+@pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("0*.md")), ids=name_of)
+def test_a_decision_has_a_status_and_the_parts_of_the_template(path: Path) -> None:
+    template = (DOCS / "adr" / "template.md").read_text()
+    text = path.read_text()
+    assert re.findall("^## .+", text, re.MULTILINE) == re.findall("^## .+", template, re.MULTILINE)
+    assert re.search(r"\n\nStatus: (accepted|superseded by \[\d{4}\]\()[^\n]*, \d{4}-\d\d-\d\d[^\n]*\n\n## ", text)
+    assert text.startswith(f"# {path.name[:4]}: ")
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    numbers = [int(path.name[:4]) for path in sorted((DOCS / "adr").glob("0*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 def index_lines() -> str:
     """Return the index of decisions, with entries of two lines joined."""
     return re.sub(r"\n  +", " ", (DOCS / "adr" / "index.md").read_text())
