@@ -217,10 +217,11 @@ docs: $(DOCS)/.installed  ## the documents as a site, into build/site; a broken 
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tools/check_site.py build/site
 
-lint: $(STAMP)  ## ruff and hadolint
+lint: $(STAMP)  ## ruff, hadolint, and words that the house avoids
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/hadolint Dockerfile deploy/kubernetes/Dockerfile.bundles
+	@$(BIN)/python -m tools.words
 
 format: $(STAMP)  ## ruff, writing
 	@$(BIN)/ruff check --fix .
