@@ -69,7 +69,7 @@ def _prose(text: str) -> str:
 
 def files() -> list[Path]:
     """Return every document and every module whose words count."""
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "changes").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     modules = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     return sorted([*documents, *modules], key=str)
 
