@@ -18,7 +18,17 @@ FRAGMENTS = sorted(file for file in CHANGES.iterdir() if file.name != "README.md
 
 def build(folder: Path) -> subprocess.CompletedProcess[str]:
     """Return what the builder says of the fragments below a folder."""
-    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9", "--dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "towncrier",
+        "build",
+        "--draft",
+        "--version",
+        "9.9",
+        "--dir",
+        str(folder),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
