@@ -54,7 +54,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
+.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -217,10 +217,14 @@ docs: $(DOCS)/.installed  ## the documents as a site, into build/site; a broken 
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tools/check_site.py build/site
 
-lint: $(STAMP)  ## ruff and hadolint
+lint: $(STAMP)  ## ruff, hadolint, and words that the house avoids
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/hadolint Dockerfile deploy/kubernetes/Dockerfile.bundles
+	@$(BIN)/python -m tools.words
+
+changelog: $(STAMP)  ## what the next version says, of changes/; ARGS=--yes writes it into CHANGELOG.md
+	@$(BIN)/towncrier build $(or $(ARGS),--draft)
 
 format: $(STAMP)  ## ruff, writing
 	@$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Compare the client's own HTTP with urllib3, as ADR 27 weighs them: ``python -m benchmarks.http_stacks``.
+"""Compare the client's own HTTP with urllib3, as ADR 21 weighs them: ``python -m benchmarks.http_stacks``.
 
 Measures an import, a warm call over loopback, and how long a call that has a deadline is held by a peer that
 sends a byte now and then, and by a host of silent addresses. Prints JSON; takes about a minute.

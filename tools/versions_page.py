@@ -25,7 +25,7 @@ RULES = {"equal": "the version is the same", "at_least": "the consumer's version
 CUDNN = """\
 What cuDNN and the driver compile themselves (the kind `cuda`) is found by the driver. It compiles anew what
 another compiler made or what is for another GPU (seen with driver 580), so another version of either costs
-time and runs nothing wrong ([ADR 25](../adr/0025-what-libraries-compile.md)).
+time and runs nothing wrong ([ADR 13](../adr/0013-compiled-code.md)).
 """
 TRITON_3_4 = """\
 Triton 3.4 (torch 2.8) leaves the values of a module's constants (`tl.constexpr`) out of its own key: after an

@@ -167,6 +167,30 @@ def test_the_list_of_decisions_has_every_decision_with_its_title() -> None:
     assert documented == titles
 
 
+def test_the_glossary_defines_each_word_once_in_order() -> None:
+    tables = (DOCS / "glossary.md").read_text().split("\n## ")[1:]
+    words = [re.findall(r"^\| ([a-z][a-z ]+) \| ", table, re.MULTILINE)[1:] for table in tables]
+    assert [sorted(each) for each in words] == words
+    assert len({word for each in words for word in each}) == sum(map(len, words))
+    assert len(words[0]) == 15, "what the owner of a service needs"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("0*.md")), ids=name_of)
+def test_a_decision_has_a_status_and_the_parts_of_the_template(path: Path) -> None:
+    template = (DOCS / "adr" / "template.md").read_text()
+    text = path.read_text()
+    assert re.findall("^## .+", text, re.MULTILINE) == re.findall("^## .+", template, re.MULTILINE)
+    assert re.search(
+        r"\n\nStatus: (accepted|superseded by \[\d{4}\]\()[^\n]*, \d{4}-\d\d-\d\d[^\n]*\n\n## ", text
+    )
+    assert text.startswith(f"# {path.name[:4]}: ")
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    numbers = [int(path.name[:4]) for path in sorted((DOCS / "adr").glob("0*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 def index_lines() -> str:
     """Return the index of decisions, with entries of two lines joined."""
     return re.sub(r"\n  +", " ", (DOCS / "adr" / "index.md").read_text())

@@ -1,7 +1,7 @@
 """Test an older release beside a newer one, as in a rolling upgrade: the newer one has migrated the database.
 
 There is no newer release yet, so the test itself has the steps of one: what a release of the same generation
-may do (ADR 10)."""
+may do (ADR 22)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The comparison happens where ``compile_fx`` returns. There the canary has the graph that Dynamo made, the
 function that was restored for it and, at its first call, the real inputs. A start without traces has all of
-them where a recorded frame is given to Dynamo (docs/adr/0043). The graph has no side effects but writes into
+them where a recorded frame is given to Dynamo (docs/adr/0015). The graph has no side effects but writes into
 tensors, so it can run beside the function without a second run of the model's own Python (docs/adr/0015).
 
 Eager runs under a dispatch mode that sees each operator before it runs. Before an operator writes into an

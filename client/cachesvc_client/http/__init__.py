@@ -8,5 +8,5 @@ Every failure leaves this package as a ``CacheSvcError``; no socket, TLS or HTTP
 not trusted here: answers are bounded before they are parsed, and the token goes to the registry's own origin
 only, over TLS or loopback.
 
-Standard library only: this client installs no HTTP package into a service's image (ADR 27).
+Standard library only: this client installs no HTTP package into a service's image (ADR 21).
 """

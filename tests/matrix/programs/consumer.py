@@ -27,12 +27,12 @@ session = cachesvc_client.attach(sys.argv[1])
 session.wait(120)
 
 import torch  # noqa: E402
-from changes import named  # noqa: E402
 
 from cachesvc_client.graphs.request import GraphRequests  # noqa: E402
 from cachesvc_client.hooks import counters  # noqa: E402
 from cachesvc_client.process.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
+from changes import named  # noqa: E402
 
 
 def as_in_a_fresh_process():

@@ -18,7 +18,7 @@ def upgrade() -> None:
 def _access() -> None:
     op.create_table(
         "namespaces",
-        sa.Column("namespace", sa.String(128), nullable=False),
+        sa.Column("namespace", sa.String(128), primary_key=True),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("keep_revisions", sa.Integer),
         sa.Column("keep_days", sa.Integer),
@@ -26,7 +26,6 @@ def _access() -> None:
         sa.Column("keep_bytes", sa.BigInteger),
         sa.Column("quota_bytes", sa.BigInteger),
         sa.Column("require", sa.String(1000)),
-        sa.PrimaryKeyConstraint("namespace"),
     )
     op.create_table(
         "signers",
@@ -47,7 +46,7 @@ def _access() -> None:
     )
     op.create_table(
         "tokens",
-        sa.Column("token", sa.String(40), nullable=False),
+        sa.Column("token", sa.String(40), primary_key=True),
         sa.Column("secret_hash", sa.String(64), nullable=False),
         sa.Column("label", sa.String(200), nullable=False),
         sa.Column("role", sa.String(10), nullable=False),
@@ -63,7 +62,6 @@ def _access() -> None:
         sa.Column("previous_until", sa.BigInteger),
         sa.Column("announced", sa.BigInteger),
         sa.Column("person", sa.String(800)),
-        sa.PrimaryKeyConstraint("token"),
         sa.UniqueConstraint("secret_hash"),
     )
     op.create_index(None, "tokens", ["person"])
@@ -71,7 +69,7 @@ def _access() -> None:
     op.create_index(None, "tokens", ["publisher"])
     op.create_table(
         "publishers",
-        sa.Column("publisher", sa.String(40), nullable=False),
+        sa.Column("publisher", sa.String(40), primary_key=True),
         sa.Column("issuer", sa.String(500), nullable=False),
         sa.Column("audience", sa.String(500), nullable=False),
         sa.Column("claims", sa.JSON, nullable=False),
@@ -81,35 +79,31 @@ def _access() -> None:
         sa.Column("minutes", sa.Integer, nullable=False),
         sa.Column("label", sa.String(500), nullable=False),
         sa.Column("created", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("publisher"),
     )
     op.create_index(None, "publishers", ["issuer"])
     op.create_table(
         "job_tokens",
-        sa.Column("use", sa.String(71), nullable=False),
+        sa.Column("use", sa.String(71), primary_key=True),
         sa.Column("expires", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("use"),
     )
     op.create_index(None, "job_tokens", ["expires"])
     op.create_table(
         "sessions",
-        sa.Column("session_hash", sa.String(64), nullable=False),
+        sa.Column("session_hash", sa.String(64), primary_key=True),
         sa.Column("token", sa.String(40), nullable=False),
         sa.Column("expires", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("session_hash"),
     )
     op.create_index(None, "sessions", ["expires"])
     op.create_index(None, "sessions", ["token"])
     op.create_table(
         "audit",
-        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("by", sa.String(40), nullable=False),
         sa.Column("action", sa.String(40), nullable=False),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("subject", sa.String(200), nullable=False),
         sa.Column("details", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(None, "audit", ["at"])
 
@@ -117,20 +111,19 @@ def _access() -> None:
 def _bytes() -> None:
     op.create_table(
         "objects",
-        sa.Column("key", sa.String(200), nullable=False),
+        sa.Column("key", sa.String(200), primary_key=True),
         sa.Column("digest", sa.String(71)),
         sa.Column("size", sa.BigInteger),
         sa.Column("state", sa.String(10), nullable=False),
         sa.Column("leased_until", sa.BigInteger, nullable=False),
         sa.Column("share", sa.String(300)),
         sa.Column("announced", sa.BigInteger),
-        sa.PrimaryKeyConstraint("key"),
     )
     op.create_index(None, "objects", ["share"])
     op.create_index(None, "objects", ["state", "leased_until"])
     op.create_table(
         "uploads",
-        sa.Column("upload", sa.String(40), nullable=False),
+        sa.Column("upload", sa.String(40), primary_key=True),
         sa.Column("token", sa.String(40), nullable=False),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("name", sa.String(1100), nullable=False),
@@ -139,12 +132,11 @@ def _bytes() -> None:
         sa.Column("leased_until", sa.BigInteger, nullable=False),
         sa.Column("key", sa.String(200)),
         sa.Column("started", sa.BigInteger),
-        sa.PrimaryKeyConstraint("upload"),
     )
     op.create_index(None, "uploads", ["leased_until"])
     op.create_table(
         "claims",
-        sa.Column("key", sa.String(71), nullable=False),
+        sa.Column("key", sa.String(71), primary_key=True),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("name", sa.String(1100), nullable=False),
         sa.Column("lane", sa.String(128), nullable=False),
@@ -155,7 +147,6 @@ def _bytes() -> None:
         sa.Column("taken", sa.BigInteger, nullable=False),
         sa.Column("expires", sa.BigInteger, nullable=False),
         sa.Column("done", sa.Boolean, nullable=False),
-        sa.PrimaryKeyConstraint("key"),
     )
     op.create_index(None, "claims", ["expires"])
     op.create_index(None, "claims", ["token", "expires"])
@@ -164,7 +155,7 @@ def _bytes() -> None:
 def _entries() -> None:
     op.create_table(
         "entries",
-        sa.Column("entry", sa.String(71), nullable=False),
+        sa.Column("entry", sa.String(71), primary_key=True),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("lane", sa.String(128), nullable=False),
         sa.Column("name", sa.String(1100), nullable=False),
@@ -179,7 +170,6 @@ def _entries() -> None:
         sa.Column("dtypes", sa.Text),
         sa.Column("shapes", sa.Text),
         sa.Column("keyed", sa.String(72)),
-        sa.PrimaryKeyConstraint("entry"),
     )
     op.create_index(None, "entries", ["head"])
     op.create_index(
@@ -193,7 +183,7 @@ def _entries() -> None:
     op.create_index(None, "entries", ["published", "entry"])
     op.create_table(
         "revisions",
-        sa.Column("revision", sa.String(71), nullable=False),
+        sa.Column("revision", sa.String(71), primary_key=True),
         sa.Column("entry", sa.String(71), nullable=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
         sa.Column("envelope", sa.LargeBinary, nullable=False),
@@ -216,7 +206,6 @@ def _entries() -> None:
         sa.Column("source_ref", sa.String(1000)),
         sa.ForeignKeyConstraint(["entry"], ["entries.entry"]),
         sa.ForeignKeyConstraint(["pack_key"], ["objects.key"]),
-        sa.PrimaryKeyConstraint("revision"),
     )
     op.create_index(None, "revisions", ["entry", "pack_size"])
     op.create_index(None, "revisions", ["entry", "sequence"])
@@ -252,7 +241,7 @@ def _entries() -> None:
     op.create_index(None, "ancestors", ["signer"])
     op.create_table(
         "withdrawals",
-        sa.Column("revision", sa.String(71), nullable=False),
+        sa.Column("revision", sa.String(71), primary_key=True),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("name", sa.String(1100), nullable=False),
         sa.Column("tag", sa.String(128), nullable=False),
@@ -263,7 +252,6 @@ def _entries() -> None:
         sa.Column("files", sa.Integer, nullable=False),
         sa.Column("since", sa.BigInteger, nullable=False),
         sa.Column("why", sa.String(300), nullable=False),
-        sa.PrimaryKeyConstraint("revision"),
     )
     op.create_index(None, "withdrawals", ["entry", "sequence"])
     op.create_index(None, "withdrawals", ["namespace", "pack"])
@@ -382,21 +370,19 @@ def _outside() -> None:
     )
     op.create_table(
         "mirrors",
-        sa.Column("upstream", sa.String(500), nullable=False),
+        sa.Column("upstream", sa.String(500), primary_key=True),
         sa.Column("looked", sa.BigInteger),
-        sa.PrimaryKeyConstraint("upstream"),
     )
     op.create_table(
         "upstream_tokens",
-        sa.Column("secret_hash", sa.String(64), nullable=False),
+        sa.Column("secret_hash", sa.String(64), primary_key=True),
         sa.Column("token", sa.Text, nullable=False),
         sa.Column("checked", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("secret_hash"),
     )
     op.create_index(None, "upstream_tokens", ["checked"])
     op.create_table(
         "webhooks",
-        sa.Column("webhook", sa.String(40), nullable=False),
+        sa.Column("webhook", sa.String(40), primary_key=True),
         sa.Column("namespace", sa.String(128), nullable=False),
         sa.Column("url", sa.String(1000), nullable=False),
         sa.Column("events", sa.String(500), nullable=False),
@@ -408,11 +394,10 @@ def _outside() -> None:
         sa.Column("busy", sa.BigInteger),
         sa.Column("last_delivered", sa.BigInteger),
         sa.Column("last_error", sa.String(300), nullable=False),
-        sa.PrimaryKeyConstraint("webhook"),
     )
     op.create_table(
         "deliveries",
-        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("webhook", sa.String(40), nullable=False),
         sa.Column("event", sa.String(40), nullable=False),
         sa.Column("kind", sa.String(40), nullable=False),
@@ -421,7 +406,6 @@ def _outside() -> None:
         sa.Column("due", sa.BigInteger, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("dead", sa.BigInteger),
-        sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(None, "deliveries", ["webhook", "dead", "due"])
 
