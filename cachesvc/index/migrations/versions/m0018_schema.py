@@ -212,13 +212,7 @@ def _entries() -> None:
     op.create_index(None, "revisions", ["last_used", "published", "revision"])
     op.create_index(None, "revisions", ["pack"])
     op.create_index(None, "revisions", ["pack_key"])
-    op.create_index(
-        None,
-        "revisions",
-        ["quarantined"],
-        sqlite_where=sa.text("quarantined IS NOT NULL"),
-        postgresql_where=sa.text("quarantined IS NOT NULL"),
-    )
+    _index_withheld("revisions")
     op.create_table(
         "graph_keys",
         sa.Column("key", sa.String(81), nullable=False),
@@ -327,13 +321,7 @@ def _starts() -> None:
         sa.PrimaryKeyConstraint("revision", "environment"),
     )
     op.create_index(None, "usefulness", ["last_seen"])
-    op.create_index(
-        None,
-        "usefulness",
-        ["quarantined"],
-        sqlite_where=sa.text("quarantined IS NOT NULL"),
-        postgresql_where=sa.text("quarantined IS NOT NULL"),
-    )
+    _index_withheld("usefulness")
     op.create_index(None, "usefulness", ["revision", "saved"])
     op.create_table(
         "revision_nodes",
@@ -408,6 +396,11 @@ def _outside() -> None:
         sa.Column("dead", sa.BigInteger),
     )
     op.create_index(None, "deliveries", ["webhook", "dead", "due"])
+
+
+def _index_withheld(table: str) -> None:
+    withheld = sa.text("quarantined IS NOT NULL")
+    op.create_index(None, table, ["quarantined"], sqlite_where=withheld, postgresql_where=withheld)
 
 
 def downgrade() -> None:
