@@ -147,6 +147,8 @@ def _named_kinds(known: Mapping[str, Module], imports: Mapping[str, set[str]]) -
     kinds = {name.removesuffix(".kind").rpartition(".")[2] for name in known if name.endswith(".kind")}
     kinds &= {name.removeprefix(_KINDS) for name in known if name.startswith(_KINDS)}
     for name, module in known.items():
+        if name == _KINDS.rstrip("."):  # the list of them
+            continue
         texts = {node.value for node in ast.walk(module.tree) if _is_text(node)}
         for kind in kinds:
             inside = f"{_KINDS}{kind}"

@@ -131,7 +131,7 @@ def main() -> int:
         "HELION_AUTOTUNE_EFFORT": options.effort,
         "HELION_AUTOTUNER": options.algorithm,
         "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
-        "CACHESVC_EXPERIMENTAL": "helion",
+        "CACHESVC_KINDS": "helion",
         **({} if gpus() else PALLAS),
     }
     packages = ("torch", "triton", "helion")

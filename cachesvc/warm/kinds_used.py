@@ -9,8 +9,9 @@ from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass
 
 rule_of = kinds.rule_of
-CACHE_VARIABLES = kinds.VARIABLES
-"""Names of the variables that name kinds' cache folders."""
+REFUSED = kinds.REFUSED
+CACHE_VARIABLES = {kind.variable for kind in (*kinds.own_kinds(), *kinds.KINDS)}
+"""Names of the variables that name kinds' cache folders, also of kinds that are off."""
 
 
 def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
@@ -45,7 +46,7 @@ def decides_fit(kind: str) -> bool:
     False for what libraries compile for themselves: such files alone make no entry, and a replay may add
     some.
     """
-    return kinds.BY_NAME[kind].decides_fit
+    return kind not in kinds.BY_NAME or kinds.BY_NAME[kind].decides_fit
 
 
 def holds_choices(kind: str, path: str) -> bool:
@@ -57,7 +58,7 @@ def holds_choices(kind: str, path: str) -> bool:
 def is_recorded(kind: str) -> bool:
     """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
     service the traces."""
-    return kinds.BY_NAME[kind].records_on is not None
+    return kind in kinds.BY_NAME and kinds.BY_NAME[kind].records_on is not None
 
 
 def can_record(torch: str) -> bool:

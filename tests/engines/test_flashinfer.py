@@ -110,7 +110,7 @@ def test_the_kind_is_off_unless_it_is_switched_on(
     tmp_path: Path, registry: Served, built: EngineResult
 ) -> None:
     assert built.code == 0
-    variables = {"CACHESVC_EXPERIMENTAL": "", "FLASHINFER_DISABLE_JIT": "1"}
+    variables = {"CACHESVC_KINDS": "", "FLASHINFER_DISABLE_JIT": "1"}
     result = start(tmp_path, registry, None, PROGRAM, **variables)
     assert result.code != 0 and "MissingJITCacheError" in result.err
 

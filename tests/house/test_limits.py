@@ -67,3 +67,16 @@ def test_what_is_for_type_checkers_alone_is_no_import(
     (folder / "__init__.py").write_text("")
     monkeypatch.setattr(house, "PACKAGES", {"cachesvc": folder})
     assert house.broken() == set()
+
+
+def test_the_list_of_kinds_may_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "client" / "cachesvc_client" / "kinds"
+    (folder / "helion").mkdir(parents=True)
+    for name, text in {
+        "helion/kind.py": "",
+        "helion/__init__.py": "",
+        "__init__.py": "OURS = ('helion',)\n",
+    }.items():
+        (folder / name).write_text(text)
+    monkeypatch.setattr(house, "PACKAGES", {"cachesvc_client": folder.parent})
+    assert house.broken() == set()

@@ -20,9 +20,10 @@ import pytest
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.hooks import counters
-from cachesvc_client.kinds import KINDS, RULES
+from cachesvc_client.kinds import KINDS
 from cachesvc_client.kinds.folders import Folders
 from cachesvc_client.kinds.kind import Kind, KindState, RestoredFacts
+from cachesvc_client.kinds.rules import KindRules
 from cachesvc_client.node.capture import capture
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.names import Namespace, ShortName, Target
@@ -64,6 +65,16 @@ class KindConformance(ABC):
     def use(self, state: KindState, root: Path) -> set[str]:
         """Make the state record a use of files in ``root``, which holds the examples. Return their paths."""
 
+    @property
+    def rules(self) -> Mapping[str, KindRules]:
+        """Return the rules of the kind alone."""
+        return {self.kind.name: self.kind.rules}
+
+    @property
+    def every_kind(self) -> tuple[Kind, ...]:
+        """Return the kinds of a process that has this one too."""
+        return KINDS if self.kind.name in kinds.BY_NAME else (*KINDS, self.kind)
+
     def allowed(self, state: KindState) -> Collection[Path]:  # noqa: ARG002 - a kind has one or none
         """Return the folders and files from which a compiler may load the files that `KindState.accept`
         got."""
@@ -73,11 +84,11 @@ class KindConformance(ABC):
 
     def test_names_and_variables_are_valid_and_unique(self) -> None:
         kind = self.kind
-        assert kinds.BY_NAME[kind.name] is kind and kind.rules.name == kind.name
+        assert kind.rules.name == kind.name
         assert re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name)
         assert re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.variable)
         for other in KINDS:
-            assert other is kind or not {other.name, other.variable} & {kind.name, kind.variable}
+            assert other.name == kind.name or not {other.name, other.variable} & {kind.name, kind.variable}
         assert not Path(kind.place).is_absolute() and ".." not in Path(kind.place).parts
 
     # Rules ------------------------------------------------------------------------------------
@@ -110,7 +121,7 @@ class KindConformance(ABC):
         assert not any(str(here).encode() in _data(file) for file in first), "no path of the builder travels"
         with ExitStack() as stack:
             reader = stack.enter_context(_packed(first, tmp_path))
-            install(reader, RULES, {self.kind.name: there})
+            install(reader, self.rules, {self.kind.name: there})
             digests = [(file.path, file.digest) for file in reader.manifest.files]
         for example in self.examples:
             content = (there / example.path).read_bytes()
@@ -145,7 +156,7 @@ class KindConformance(ABC):
             assert rest <= present or not present & last
 
         with _packed(self._capture(self._write(tmp_path / "here")), tmp_path) as reader:
-            install(reader, RULES, {self.kind.name: root}, threads=1, step=look)
+            install(reader, self.rules, {self.kind.name: root}, threads=1, step=look)
         assert len(paths) >= len(self.examples)
 
     # State ------------------------------------------------------------------------------------
@@ -200,12 +211,12 @@ class KindConformance(ABC):
 
     @pytest.fixture
     def unset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in kinds.VARIABLES:
+        for name in (*kinds.VARIABLES, self.kind.variable):
             monkeypatch.setenv(name, "")  # The fixture restores the variables that the test sets below.
             monkeypatch.delenv(name)
 
     def settle_folders(self, place: Path) -> Folders:
-        folders = Folders(KINDS)
+        folders = Folders(self.every_kind)
         folders.settle_early(lambda name: place / "early" / name)
         folders.settle(lambda: _private(place))
         return folders
@@ -239,10 +250,10 @@ class KindConformance(ABC):
         parents = self.settle_folders(tmp_path).roots()[self.kind.name]
         if self.kind.home == "process":
             parents = _private(tmp_path)
-        for name in kinds.VARIABLES:
+        for name in (*kinds.VARIABLES, self.kind.variable):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(self.kind.variable, str(parents))
-        folders = Folders(KINDS)
+        folders = Folders(self.every_kind)
         assert self.kind.variable not in os.environ and folders.roots() == {}
 
     # Hooks and counts -------------------------------------------------------------------------
@@ -256,9 +267,10 @@ class KindConformance(ABC):
         assert len(set(names)) == len(names)
 
     def test_no_hook_breaks_its_compiler(self) -> None:
+        path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"
         result = subprocess.run(
             [sys.executable, str(HOOKS_PROGRAM), self.kind.name],
-            env={**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"},
+            env={**os.environ, "CACHESVC_KINDS": self.kind.name, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             check=False,
@@ -290,7 +302,7 @@ class KindConformance(ABC):
 
     def _capture(self, root: Path) -> list[SourceFile]:
         name = self.kind.name
-        return capture({name: RULES[name].files_in(root)}, RULES, {name: root})
+        return capture({name: self.kind.rules.files_in(root)}, self.rules, {name: root})
 
 
 def _private(place: Path) -> Path:

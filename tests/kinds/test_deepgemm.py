@@ -46,10 +46,6 @@ class TestConformance(KindConformance):
         f"cachesvc/{KEY}/../{KEY}/{NAME}/kernel.cu",
     )
 
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "deepgemm")
-
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, DeepGemmState)
         paths = {example.path for example in self.examples}
@@ -87,7 +83,6 @@ class Host:
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
         monkeypatch.setenv("CUDA_HOME", str(place / "cuda"))
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "deepgemm")
         self.state = DeepGemmState()
         self.waits = 0
         # The process of another host has counted nothing.
@@ -160,12 +155,6 @@ def _restored(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
         other.write(f"root/{path}", "")
         (other.root / path).write_bytes((tmp_path / "entry" / path).read_bytes())
     return other, paths
-
-
-def test_the_kind_is_off_unless_a_variable_names_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL")
-    host.state.install_hooks(ProcessCallbacks(lambda: None, lambda _: None))
-    assert not {"deep_gemm", "vllm.utils.deep_gemm"} & set(imports._waiting)
 
 
 def test_a_kernel_is_found_on_another_host_in_another_folder(

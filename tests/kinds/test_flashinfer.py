@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.environment.variables import is_experiment_on, obsolete_line
 from cachesvc_client.hooks import counters, imports
 from cachesvc_client.kinds.flashinfer.kind import KIND, FlashInferState
 from cachesvc_client.kinds.flashinfer.request import Toolkit, read_spec
@@ -46,10 +45,6 @@ class TestConformance(KindConformance):
         *(f"../{FOLDER}/{MODULE}.so", f"/{FOLDER}/{MODULE}.so", f"{FOLDER}/{'x' * 251}.so"),
     )
 
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "flashinfer")
-
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, FlashInferState)
         state._modules.loaded[f"{FOLDER}/{MODULE}.so"] = root / FOLDER / f"{MODULE}.so"
@@ -58,30 +53,6 @@ class TestConformance(KindConformance):
     def allowed(self, state: KindState) -> list[Path]:
         assert isinstance(state, FlashInferState)
         return state._modules._accepted.all()
-
-
-# The switch -----------------------------------------------------------------------------------
-
-
-def test_the_kind_is_off_unless_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = ProcessCallbacks(before_compile=lambda: None, launched=lambda _: None)
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL", raising=False)
-    try:
-        FlashInferState().install_hooks(callbacks)
-        assert "flashinfer.jit.core" not in imports._waiting
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "other, flashinfer")
-        FlashInferState().install_hooks(callbacks)
-        assert "flashinfer.jit.core" in imports._waiting
-    finally:
-        imports.disarm()
-
-
-def test_a_name_that_no_experiment_has_is_one_line() -> None:
-    assert is_experiment_on("flashinfer", {"CACHESVC_EXPERIMENTAL": " flashinfer ,"})
-    assert not is_experiment_on("flashinfer", {"CACHESVC_EXPERIMENTAL": "flashinfer2"})
-    assert obsolete_line({"CACHESVC_EXPERIMENTAL": "flashinfer"}) is None
-    line = obsolete_line({"CACHESVC_EXPERIMENTAL": "flash-infer"})
-    assert line is not None and "'flash-infer'" in line and "there is deepgemm, flashinfer, helion" in line
 
 
 # A stand-in for FlashInfer --------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from cachesvc_client.hooks import counters, imports
 from cachesvc_client.kinds.helion.kind import KIND, HelionState
 from cachesvc_client.kinds.helion.made import Made, facts_of, search_of
-from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.kind import KindState, RestoredFacts
 from cachesvc_client.kinds.torch_extensions.flags import Doubt
 from cachesvc_client.wire.errors import CacheSvcError
 
@@ -35,10 +35,6 @@ class TestConformance(KindConformance):
         *(f"cachesvc/{KEY}/b2.json", f"cachesvc/{KEY}/../{KEY}/{'b2' * 8}.json", f"cachesvc/{PATH}"),
     )
 
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "helion")
-
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, HelionState)
         assert (root / PATH).is_file()
@@ -48,19 +44,6 @@ class TestConformance(KindConformance):
     def allowed(self, state: KindState) -> list[Path]:
         assert isinstance(state, HelionState)
         return state._configurations.allowed
-
-
-def test_the_kind_is_off_unless_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = ProcessCallbacks(before_compile=lambda: None, launched=lambda _: None)
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL", raising=False)
-    try:
-        HelionState().install_hooks(callbacks)
-        assert "helion.runtime.kernel" not in imports._waiting
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "helion")
-        HelionState().install_hooks(callbacks)
-        assert "helion.runtime.kernel" in imports._waiting
-    finally:
-        imports.disarm()
 
 
 # Things of Helion's form ------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds import own_kinds
 from cachesvc_client.wire.reports import KindWork
 
 
 def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:
-    return {kind.name: kind.work(observed, seconds) for kind in KINDS if kind.work is not None}
+    return {kind.name: kind.work(observed, seconds) for kind in own_kinds() if kind.work is not None}
 
 
 def test_seconds_by_kind_are_not_counted_twice():

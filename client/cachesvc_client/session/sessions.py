@@ -19,6 +19,7 @@ from ..environment.variables import is_mode_off, is_switched_on, obsolete_line
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
+from ..kinds import REFUSED
 from ..wire.errors import InvalidRequest, Unsupported
 from .callbacks import SessionCallbacks
 from .canary_watch import CanaryWatch
@@ -170,7 +171,7 @@ class Sessions:
             from ..outcome.show_log import show_as_asked
 
             show_as_asked()
-        if line := obsolete_line():
+        for line in filter(None, (obsolete_line(), *REFUSED)):
             logger.write(logging.WARNING, "%s", line)
 
     def _raise_at_compile(self) -> None:

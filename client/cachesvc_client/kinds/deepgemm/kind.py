@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...environment.variables import is_experiment_on
 from ...hooks import counters, imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
@@ -62,9 +61,7 @@ class DeepGemmState(KindState):
         return Kernels(self._named_by, self._root)
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for DeepGEMM's import."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for DeepGEMM's import."""
         # vLLM and SGLang set the variable themselves, before they import DeepGEMM.
         self._named_by = next(filter(_is_named, _NAMED_BY), "")
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...environment.variables import is_experiment_on
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError, printable
 from ..kind import Kind, ProcessCallbacks, RestoredFacts
@@ -42,9 +41,7 @@ class FlashInferState(LibrariesState):
         super().__init__(self._modules)
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for FlashInfer's import."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for FlashInfer's import."""
         load = functools.partial(self._modules.build_and_load, callbacks)
         _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
         _BUILDS.install(self._modules.run_ninja)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...environment.variables import is_experiment_on
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
@@ -73,10 +72,7 @@ class HelionState(KindState):
         return self._part.get()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for the imports of Helion's
-        modules."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for the imports of Helion's modules."""
 
         def begin(call: imports.Call) -> Any:
             callbacks.before_compile()
