@@ -20,6 +20,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.gc_pause",
     "cachesvc_client.session.deadline",
     "cachesvc_client.hooks.imports",
+    "cachesvc_client.hooks.kind_counts",
     "cachesvc_client.hooks.logger",
     "cachesvc_client.kinds",
     "cachesvc_client.graphs.ambient",

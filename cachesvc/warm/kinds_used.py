@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass
+from cachesvc_client.hooks.kind_counts import Count
 
 rule_of = kinds.rule_of
 REFUSED = kinds.REFUSED
-CACHE_VARIABLES = {kind.variable for kind in (*kinds.own_kinds(), *kinds.KINDS)}
+_EVERY = {kind.name: kind for kind in (*kinds.own_kinds(), *kinds.KINDS)}
+DISTRIBUTIONS = tuple(name for kind in _EVERY.values() for name in kind.distributions)
+"""The distributions that decide what kinds compile."""
+CACHE_VARIABLES = tuple(kind.variable for kind in _EVERY.values())
 """Names of the variables that name kinds' cache folders, also of kinds that are off."""
 
 
@@ -33,6 +37,13 @@ def graph_folders(roots: Mapping[str, Path]) -> list[Path]:
     ``roots``: kind -> its cache folder in this process.
     """
     return [roots[kind.name] / name for kind in kinds.KINDS for name in kind.graph_folders]
+
+
+def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[Count, int]]:
+    """Yield what kinds counted, with the words of each: ``Observation.counts`` of a process."""
+    for name, kind in _EVERY.items():
+        own = counts.get(name, {})
+        yield from ((count, own[count.event]) for count in kind.counts if own.get(count.event))
 
 
 def is_captured(kind: str, path: str) -> bool:

@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..hooks import kind_counts
 from .kind import Kind
 from .rules import FileRule, KindRules
 
@@ -44,6 +45,7 @@ def asked_kinds(text: str) -> list[str]:
 
 KINDS, REFUSED = _load(asked_kinds(os.environ.get("CACHESVC_KINDS", "")))
 """Every kind of this process; and a line for each name in ``CACHESVC_KINDS`` that gives none."""
+kind_counts.declared.update((kind.name, kind.counts) for kind in KINDS if kind.counts)
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 RULES: Mapping[str, KindRules] = {kind.name: kind.rules for kind in KINDS}
 VARIABLES = tuple(kind.variable for kind in KINDS)

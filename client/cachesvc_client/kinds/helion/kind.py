@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES
 
 if TYPE_CHECKING:
-    from ...hooks.counters import Observation
     from ...wire.digest import Digest
-    from ...wire.reports import KindWork
     from .configurations import Configurations
 
 _CACHE, _KERNEL = "helion.autotuner.local_cache", "helion.runtime.kernel"
@@ -145,12 +144,6 @@ def _load() -> Configurations:
     return Configurations()
 
 
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    return KindWork(0, observed.helion_searches, round(observed.seconds.get("helion_searches", 0.0), 3))
-
-
 KIND = Kind(
     name=RULES.name,
     variable="HELION_CACHE_DIR",
@@ -161,5 +154,6 @@ KIND = Kind(
     # The variable names the folder that Helion writes: it stays where the user or Helion wants it.
     sets_variable=False,
     hooks=(*_BEGINS, _LOOKS_UP, _PLACE, _SAVES, _SEARCHES),
-    work=_work,
+    counts=(Count("searches", "searched for", "Helion configuration", tunes=True),),
+    distributions=("helion",),
 )
