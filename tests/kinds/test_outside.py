@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.kinds.testing import packed
+from cachesvc_client.node.capture import capture
+from cachesvc_client.node.install import install
+from cachesvc_client.wire.errors import Corrupt
+
 REPOSITORY = Path(__file__).parents[2]
 KIND = """
 import sys
@@ -159,3 +165,24 @@ def test_a_state_that_raises_is_one_line_and_has_used_nothing(site: Site, method
     assert answer["answer"] == [False]
     assert answer["stderr"].count("the kind one failed") == 1, answer["stderr"]
     assert "publishes nothing of it" in answer["stderr"]
+
+
+def fails(*_: object) -> bytes:
+    raise KeyError("of somebody else's")
+
+
+def test_a_file_without_a_portable_form_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"x")
+    (tmp_path / "two").write_bytes(b"x")
+    rules = {"kind": KindRules("kind", (FileRule("one", portable=fails, local=fails), FileRule("two")))}
+    files = capture({"kind": ["one", "two"]}, rules, {"kind": tmp_path})
+    assert [file.path for file in files] == ["two"]
+
+
+def test_a_file_that_gets_no_local_form_is_damage_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"x")
+    plain = {"kind": KindRules("kind", (FileRule("one"),))}
+    files = capture({"kind": ["one"]}, plain, {"kind": tmp_path})
+    rules = {"kind": KindRules("kind", (FileRule("one", portable=fails, local=fails),))}
+    with packed(files, tmp_path) as reader, pytest.raises(Corrupt, match="kind/one"):
+        install(reader, rules, {"kind": tmp_path / "there"})

@@ -30,6 +30,12 @@ WORK = {
     "built 1 FlashInfer module": {"counts": {"flashinfer": {"builds": 1}}, "compilations": 1},
     "4 compilations": {"compilations": 4},
     "tuned 5 kernels": {"tuning_runs": 5},
+    "searched for 2 Helion configurations": {
+        "counts": {"helion": {"searches": 2}},
+        "tuning_runs": 2,
+        "tuned_by_kinds": 2,
+    },
+    "tuned 1 kernel": {"counts": {"unknown": {"runs": 1}}, "tuning_runs": 1, "tuned_by_kinds": 1},
     "started 1 compiler process: g++": {"compiler_processes": 1, "processes": ("/usr/bin/g++",)},
     "started 2 compiler processes": {"compiler_processes": 2},
 }

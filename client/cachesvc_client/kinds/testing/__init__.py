@@ -120,7 +120,7 @@ class KindConformance(ABC):
         assert [file.path for file in first] == sorted(example.path for example in self.examples)
         assert not any(str(here).encode() in _data(file) for file in first), "no path of the builder travels"
         with ExitStack() as stack:
-            reader = stack.enter_context(_packed(first, tmp_path))
+            reader = stack.enter_context(packed(first, tmp_path))
             install(reader, self.rules, {self.kind.name: there})
             digests = [(file.path, file.digest) for file in reader.manifest.files]
         for example in self.examples:
@@ -128,7 +128,7 @@ class KindConformance(ABC):
             assert content == self._content(example, there), example.path
         second = self._capture(there)
         assert second == first
-        with _packed(second, tmp_path) as reader:
+        with packed(second, tmp_path) as reader:
             assert [(file.path, file.digest) for file in reader.manifest.files] == digests
 
     def test_a_merge_keeps_the_local_entries(self) -> None:
@@ -153,7 +153,7 @@ class KindConformance(ABC):
             paths.append(present)
             assert rest <= present or not present & last
 
-        with _packed(self._capture(self._write(tmp_path / "here")), tmp_path) as reader:
+        with packed(self._capture(self._write(tmp_path / "here")), tmp_path) as reader:
             install(reader, self.rules, {self.kind.name: root}, threads=1, step=look)
         assert len(paths) >= len(self.examples)
 
@@ -305,7 +305,8 @@ def _data(file: SourceFile) -> bytes:
     return file.data
 
 
-def _packed(files: list[SourceFile], folder: Path) -> PackReader:
+def packed(files: list[SourceFile], folder: Path) -> PackReader:
+    """Return the reader of a pack of these files, which is written into ``folder``."""
     path = folder / "pack"
     with open(path, "wb") as out:
         contents = write_pack(files, out)
