@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import cast
+from urllib.parse import quote
 
-from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.blobs.store import BlobStore, Links, Unusable, prove
+from cachesvc.blobs.schemes import open_by_url
+from cachesvc.blobs.store import BlobStore, Links, OnDisk, Unusable, prove
 from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.people import parse_grant
 from cachesvc.domain.retention import Retention
@@ -85,7 +87,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     issuers=Issuers(destinations, own=settings.oidc_issuer),
                     sender=Sender(destinations, plain_http=settings.webhook_plain_http),
                     mirror=mirror,
-                    on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
+                    on_disk=None if settings.packs_elsewhere else cast(OnDisk, _open_folder(settings)),
                     peers=settings.peers,
                 )
             finally:
@@ -130,10 +132,10 @@ def check_backends(settings: Settings) -> list[tuple[str, str]]:
         steps = pending_sqlite(_index_file(settings))
         index = f"SQLite in {settings.data}"
     found = [("index", f"{index}; " + (f"{len(steps)} migrations to run" if steps else "up to date"))]
-    if settings.bucket or settings.oci_repository:
+    if settings.packs_elsewhere:
         store, _ = _blobs(settings, Meter(), prove_bucket=False)
         store.check()
-        found.append(("packs", settings.bucket or settings.oci_repository))
+        found.append(("packs", settings.packs_elsewhere))
     else:
         found.append(("packs", f"{_blob_folder(settings)}"))
     if settings.embedded:
@@ -182,7 +184,7 @@ def open_running(settings: Settings) -> Iterator[tuple[Index, BlobStore]]:
         if settings.packs_elsewhere:
             yield index, _blobs(settings, Meter(), prove_bucket=False)[0]
         else:
-            yield index, Verifying(LocalBlobStore(_blob_folder(settings)))
+            yield index, Verifying(_open_folder(settings))
     finally:
         index.close()
 
@@ -257,7 +259,7 @@ def require_empty(settings: Settings) -> None:
 
 def has_store(settings: Settings) -> bool:
     """Returns whether a store is there already: to open one in the data folder would make it."""
-    return settings.packs_elsewhere or _blob_folder(settings).is_dir()
+    return bool(settings.packs_elsewhere) or _blob_folder(settings).is_dir()
 
 
 def _not_empty(what: str) -> InvalidRequest:
@@ -295,31 +297,31 @@ def _blob_folder(settings: Settings) -> Path:
     return settings.data / "blobs"
 
 
+def _open_folder(settings: Settings, *, sweep: bool = False) -> BlobStore:
+    return open_by_url(_blob_folder(settings).absolute().as_uri(), sweep=sweep)
+
+
 def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobStore, Links | None]:
+    if not settings.packs_elsewhere:
+        return Metered(Verifying(_open_folder(settings, sweep=True)), meter), None
+    store = _open_elsewhere(settings)
+    if prove_bucket:
+        _prove(store)
+    gives_links = settings.downloads == "store" and callable(getattr(store, "link", None))
+    return Metered(Retrying(Verifying(store)), meter), cast(Links, store) if gives_links else None
+
+
+def _open_elsewhere(settings: Settings) -> BlobStore:
     if settings.bucket:
-        from cachesvc.blobs.s3 import S3BlobStore
-
-        bucket = S3BlobStore(
-            settings.bucket,
-            settings.bucket_prefix,
-            settings.bucket_endpoint or None,
-            settings.bucket_public_endpoint or None,
-            settings.bucket_addressing,
+        return open_by_url(
+            f"s3://{quote(settings.bucket)}/{quote(settings.bucket_prefix)}",
+            endpoint=settings.bucket_endpoint,
+            public_endpoint=settings.bucket_public_endpoint,
+            addressing=settings.bucket_addressing,
         )
-        if prove_bucket:
-            _prove(bucket)
-        links = bucket if settings.downloads == "store" else None
-        return Metered(Retrying(Verifying(bucket)), meter), links
     if settings.oci_repository:
-        from cachesvc.blobs.oci import OciBlobStore
-
-        repository = OciBlobStore(settings.oci_repository, plain_http=settings.oci_plain_http)
-        if prove_bucket:
-            _prove(repository)
-        return Metered(Retrying(Verifying(repository)), meter), None
-    local = LocalBlobStore(_blob_folder(settings))
-    local.sweep()
-    return Metered(Verifying(local), meter), None
+        return open_by_url(f"oci://{settings.oci_repository}", plain_http=settings.oci_plain_http)
+    return open_by_url(settings.packs_url)
 
 
 def _prove(store: BlobStore) -> None:

@@ -169,7 +169,7 @@ class Settings(BaseSettings):
 
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
     """Folder of the index (SQLite), the packs and the signing key. A registry with ``database``,
-    ``first_token`` and ``bucket`` or ``oci_repository`` needs none."""
+    ``first_token`` and ``bucket``, ``oci_repository`` or ``packs_url`` needs none."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8750, ge=0, le=65535)
@@ -200,6 +200,9 @@ class Settings(BaseSettings):
     docker reads them (``DOCKER_CONFIG``). Clients get packs through this registry."""
     oci_plain_http: bool = False
     """Reach ``oci_repository`` by HTTP on another machine too. No credentials are sent to it then."""
+    packs_url: str = Field(default="", pattern=r"^$|^[a-z][a-z0-9+.-]*://([^/@:]+@)?[^@]+$")
+    """URL of another store for the packs, in the place of a bucket: ``SCHEME://...``, where an installed
+    distribution has a store for the scheme. It holds no password: the store says where it reads that."""
     downloads: Literal["store", "registry"] = "store"
     """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
@@ -337,9 +340,9 @@ class Settings(BaseSettings):
         return not (self.database and self.packs_elsewhere)
 
     @property
-    def packs_elsewhere(self) -> bool:
-        """Whether the packs are in a bucket or a repository, and not in ``data``."""
-        return bool(self.bucket or self.oci_repository)
+    def packs_elsewhere(self) -> str:
+        """The bucket, the repository or the URL of the packs; empty where they are in ``data``."""
+        return self.bucket or self.oci_repository or self.packs_url
 
 
 def read_settings(config: Path | None = None, **options: Any) -> Settings:
@@ -394,7 +397,8 @@ def _place(setting: str) -> str:
 
 def _check_together(settings: Settings) -> None:
     """Checks what depends on more than one setting. Raises ``InvalidRequest``."""
-    if settings.bucket and settings.downloads == "store" and settings.grace_seconds <= settings.link_seconds:
+    linked = settings.bucket or settings.packs_url
+    if linked and settings.downloads == "store" and settings.grace_seconds <= settings.link_seconds:
         raise InvalidRequest(
             f"grace_seconds: {settings.grace_seconds} is not above link_seconds, {settings.link_seconds}: "
             "packs would be deleted while links to them hold",
@@ -403,8 +407,9 @@ def _check_together(settings: Settings) -> None:
     for name in ("bucket_prefix", "bucket_endpoint", "bucket_public_endpoint"):
         if getattr(settings, name) and not settings.bucket:
             raise InvalidRequest(f"{name}: is set, and bucket is not", "name the bucket, or remove it")
-    if settings.bucket and settings.oci_repository:
-        raise InvalidRequest("bucket, oci_repository: both are set", "set one of them")
+    stores = [name for name in ("bucket", "oci_repository", "packs_url") if getattr(settings, name)]
+    if len(stores) > 1:
+        raise InvalidRequest(f"{', '.join(stores)}: both are set", "set one of them")
     if settings.oci_plain_http and not settings.oci_repository:
         raise InvalidRequest(
             "oci_plain_http: is set, and oci_repository is not", "name the repository, or remove it"

@@ -23,6 +23,7 @@ from typing import Any
 
 from cachesvc.warm import triton_bundler
 from cachesvc_client.hooks.table import Hook
+from cachesvc_client.kinds import own_kinds
 from cachesvc_client.kinds.frames.arguments import NAMES as FRAME_PARAMETERS
 from cachesvc_client.kinds.inductor.versions import HOST_KERNEL_PARAMETERS
 from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
@@ -139,7 +140,7 @@ class Row:
 def rows() -> list[Row]:
     """Return all rows, each name once, in the order of the hooks."""
     by_place: dict[tuple[str, str], list[Hook]] = {}
-    for hook in (*every_hook(), *triton_bundler.HOOKS):
+    for hook in (*every_hook(own_kinds()), *triton_bundler.HOOKS):
         by_place.setdefault((hook.module, hook.path), []).append(hook)
     hooks = [Row(module, path, tuple(dict.fromkeys(found))) for (module, path), found in by_place.items()]
     return [*hooks, *(Row(module, function, called=called) for module, function, called in CALLS)]

@@ -10,6 +10,7 @@ is not true any more. ``--write`` writes the list.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ FOR_SERVERS = ("wire", "bundle", "trust", "environment", "config", "http")
 RECORDS = ("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config.")
 """Beginnings of modules whose classes are records of the wire, of settings or of tables."""
 _KINDS = "cachesvc_client.kinds."
-_DEVICE = "cuda"
-"""The kind whose name is that of a device of torch too."""
+_OTHER_MEANINGS = ("cuda", "flashinfer", "inductor", "triton", "vllm")
+"""Kinds whose names mean something else too: a device of torch, a backend of ``torch.compile``, packages and
+the factors of their versions. Their texts count where they stand for a kind, see `_texts_of_kinds`."""
 
 
 @dataclass(frozen=True)
@@ -147,18 +149,38 @@ def _named_kinds(known: Mapping[str, Module], imports: Mapping[str, set[str]]) -
     kinds = {name.removesuffix(".kind").rpartition(".")[2] for name in known if name.endswith(".kind")}
     kinds &= {name.removeprefix(_KINDS) for name in known if name.startswith(_KINDS)}
     for name, module in known.items():
-        texts = {node.value for node in ast.walk(module.tree) if _is_text(node)}
+        if name == _KINDS.rstrip("."):  # the list of them
+            continue
+        texts = set(_texts(module.tree))
+        clear = {text for node in _texts_of_kinds(module.tree) for text in _texts(node)}
         for kind in kinds:
             inside = f"{_KINDS}{kind}"
             if name == inside or name.startswith(f"{inside}."):
                 continue
             imported = any(f"{one}.".startswith(f"{inside}.") for one in imports[name])
-            if imported or (kind in texts and kind != _DEVICE):
+            if imported or kind in (clear if kind in _OTHER_MEANINGS else texts):
                 yield f"kind {kind} is named: {name}"
 
 
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _texts_of_kinds(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield where a text can only stand for a kind: in a look-up by the kind, a comparison with ``kind``, an
+    argument ``kind``, or a constant of kinds."""
+    looks_up = re.compile(r"kinds|roots|RULES|BY_NAME")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and looks_up.search(ast.unparse(node.value)):
+            yield node.slice
+        elif isinstance(node, ast.Compare) and re.search(r"\bkind\b", ast.unparse(node)):
+            yield node
+        elif isinstance(node, ast.keyword) and node.arg == "kind":
+            yield node.value
+        elif isinstance(node, ast.Assign):
+            yield from [node.value] if "KIND" in ast.unparse(node.targets[0]) else []
 
 
 def _of_module(module: Module) -> Iterator[str]:

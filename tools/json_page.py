@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from cachesvc.blobs.contract import Verdict
+from cachesvc.blobs.testing import Verdict
 from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
 from cachesvc.cli.admin.trust import TrustRow

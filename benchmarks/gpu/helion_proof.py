@@ -84,7 +84,7 @@ class HelionProof(Proof):
             if not all(result["close"] and result["repeats"] for result in answer["results"].values()):
                 problems.append(f"{name}: outputs differ from eager's")
         problems += self.wrong_restores(("configurations", "results"))
-        if self.answers["other setting"]["observed"]["helion_searches"] != 1:
+        if self.answers["other setting"]["observed"]["tuned_by_kinds"] != 1:
             problems.append("other setting: the entry's configuration was taken")
         return problems
 
@@ -96,7 +96,7 @@ def line(name: str, answer: Answer) -> str:
     """Return the row of a table. A process that is not attached counts by Helion's own counters."""
     seconds, observed, own = answer["seconds"], answer["observed"], answer["helion"]
     attached = answer["state"] != "unused"
-    searches = observed["helion_searches"] if attached else own.get("cache_miss", 0)
+    searches = observed["tuned_by_kinds"] if attached else own.get("cache_miss", 0)
     kernels = observed["triton_compilations"] if attached else "-"
     calls = sum(value for step, value in seconds.items() if step not in ("import", "all"))
     outcome = answer["state"] if attached else "not attached"
@@ -131,7 +131,7 @@ def main() -> int:
         "HELION_AUTOTUNE_EFFORT": options.effort,
         "HELION_AUTOTUNER": options.algorithm,
         "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
-        "CACHESVC_EXPERIMENTAL": "helion",
+        "CACHESVC_KINDS": "helion",
         **({} if gpus() else PALLAS),
     }
     packages = ("torch", "triton", "helion")

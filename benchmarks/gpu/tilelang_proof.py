@@ -84,10 +84,10 @@ class TileLangProof(Proof):
             if not all(answer["right"].values()):
                 problems.append(f"{name}: outputs differ from PyTorch's: {answer['right']}")
         problems += self.wrong_restores(("results",))
-        if self.answers["other tile"]["observed"]["tilelang_compilations"] != 1:
+        if self.answers["other tile"]["observed"]["counts"] != {"tilelang": {"compilations": 1}}:
             problems.append("other tile: not exactly one kernel was compiled")
         code = self.answers["own machine code"]
-        if code["published"] or code["observed"]["tilelang_compilations"] != len(KERNELS):
+        if code["published"] or code["observed"]["counts"] != {"tilelang": {"compilations": len(KERNELS)}}:
             problems.append("own machine code: published, or not taken by TileLang")
         return problems
 
@@ -99,7 +99,7 @@ def line(name: str, answer: Answer) -> str:
     """Return the row of a table. A process that is not attached counts nothing."""
     observed, attached = answer["observed"], answer["state"] != "unused"
     seconds = "".join(f"{answer['seconds'][kernel]:>10.2f}" for kernel in KERNELS)
-    compiled = observed["tilelang_compilations"] if attached else "-"
+    compiled = observed["counts"].get("tilelang", {}).get("compilations", 0) if attached else "-"
     compilers = observed["compiler_processes"] if attached else "-"
     outcome = answer["state"] if attached else "not attached"
     return f"{name:18}{seconds}{compiled:>10}{compilers:>11}  {outcome}"

@@ -8,11 +8,20 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from cachesvc_client.atomic import sync_folder
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .store import CHUNK_BYTES, BlobFacts, Disk, checked_key, clipped, missing
+
+
+def open_url(url: str, *, sweep: bool = False) -> LocalBlobStore:
+    """Return the store of ``file:///FOLDER``. ``sweep``: as `LocalBlobStore.sweep`, for a start."""
+    store = LocalBlobStore(Path(unquote(urlsplit(url).path)))
+    if sweep:
+        store.sweep()
+    return store
 
 
 class LocalBlobStore:

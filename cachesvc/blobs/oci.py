@@ -60,6 +60,11 @@ _MAX_PAGE_BYTES = 8 << 20
 """Bytes of one page of a listing, at most. Registries that have no pages answer with all tags at once."""
 
 
+def open_url(url: str, *, plain_http: bool = False) -> OciBlobStore:
+    """Return the store of ``oci://HOST[:PORT]/REPOSITORY``."""
+    return OciBlobStore(url.removeprefix("oci://"), plain_http=plain_http)
+
+
 class OciBlobStore:
     """A :class:`~cachesvc.blobs.store.BlobStore` in one repository.
 

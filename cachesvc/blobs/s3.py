@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 import botocore.auth
@@ -33,6 +33,16 @@ Addressing = Literal["auto", "path", "virtual"]
 PART_BYTES = 8 << 20
 """Bytes of a part. S3 accepts 10,000 parts: enough for 78 GiB. A put needs memory for two parts and a
 chunk."""
+
+
+def open_url(
+    url: str, *, endpoint: str = "", public_endpoint: str = "", addressing: Addressing = "auto"
+) -> S3BlobStore:
+    """Return the store of ``s3://BUCKET/PREFIX``."""
+    place = urlsplit(url)
+    return S3BlobStore(
+        unquote(place.netloc), unquote(place.path), endpoint or None, public_endpoint or None, addressing
+    )
 
 
 class S3BlobStore:

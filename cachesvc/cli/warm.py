@@ -145,11 +145,12 @@ def warm(
     job = take_job(oidc)
     lifetime = parse_lifetime(expires)
     from cachesvc.warm import report as reports
+    from cachesvc.warm.kinds_used import REFUSED
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
 
     warm_spec = load_spec(spec)
-    if line := obsolete_line():
+    for line in filter(None, (obsolete_line(), *REFUSED)):
         _echo(f"warning: {line}", err=True)
     name = _with_tag(warm_spec.name, tag)
     jobs = plan(warm_spec, target or ())

@@ -85,10 +85,10 @@ def numbers(
 
 
 def needs_finalise(result: PhaseResult) -> bool:
-    """Return whether the process tuned a graph, so that a finalising compile is worth it. What Helion found
-    is in no graph's key."""
+    """Return whether the process tuned a graph, so that a finalising compile is worth it. What a kind
+    tuned by itself is in no graph's key."""
     observed = result.observation
-    return observed is not None and observed.tuning_runs > observed.helion_searches
+    return observed is not None and observed.tuning_runs > observed.tuned_by_kinds
 
 
 def unproven(compiled: PhaseResult, *, without_gpu: bool) -> list[str]:
@@ -118,18 +118,12 @@ def _work(observation: Observation) -> list[str]:
     kernels = observation.triton_compilations + observation.worker_jobs
     if kernels:
         reasons.append(f"compiled {_count(kernels, 'Triton kernel')}")
-    if observation.extension_builds:
-        reasons.append(f"built {_count(observation.extension_builds, 'extension')}")
-    if observation.tilelang_compilations:
-        reasons.append(f"compiled {_count(observation.tilelang_compilations, 'TileLang kernel')}")
-    if observation.flashinfer_builds:
-        reasons.append(f"built {_count(observation.flashinfer_builds, 'FlashInfer module')}")
-    if observation.deepgemm_builds:
-        reasons.append(f"compiled {_count(observation.deepgemm_builds, 'DeepGEMM kernel')}")
+    of_kinds = list(kinds_used.counted(observation.counts))
+    reasons += [f"{declared.done} {_count(count, declared.noun)}" for declared, count in of_kinds]
     if observation.compilations and not reasons:
         reasons.append(f"{_count(observation.compilations, 'compilation')}")
-    if observation.tuning_runs:
-        reasons.append(f"tuned {_count(observation.tuning_runs, 'kernel')}")
+    if tuned := observation.tuning_runs - sum(count for declared, count in of_kinds if declared.tunes):
+        reasons.append(f"tuned {_count(tuned, 'kernel')}")
     if observation.compiler_processes:
         names = sorted({PurePosixPath(name).name for name in observation.processes})
         count = _count(observation.compiler_processes, "compiler process", "compiler processes")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass
+from cachesvc_client.hooks.kind_counts import Count
 
 rule_of = kinds.rule_of
-CACHE_VARIABLES = kinds.VARIABLES
-"""Names of the variables that name kinds' cache folders."""
+REFUSED = kinds.REFUSED
+_EVERY = {kind.name: kind for kind in (*kinds.own_kinds(), *kinds.KINDS)}
+DISTRIBUTIONS = tuple(name for kind in _EVERY.values() for name in kind.distributions)
+"""The distributions that decide what kinds compile."""
+CACHE_VARIABLES = tuple(kind.variable for kind in _EVERY.values())
+"""Names of the variables that name kinds' cache folders, also of kinds that are off."""
 
 
 def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
@@ -34,6 +39,13 @@ def graph_folders(roots: Mapping[str, Path]) -> list[Path]:
     return [roots[kind.name] / name for kind in kinds.KINDS for name in kind.graph_folders]
 
 
+def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[Count, int]]:
+    """Yield what kinds counted, with the words of each: ``Observation.counts`` of a process."""
+    for name, kind in _EVERY.items():
+        own = counts.get(name, {})
+        yield from ((count, own[count.event]) for count in kind.counts if own.get(count.event))
+
+
 def is_captured(kind: str, path: str) -> bool:
     """Return whether ``kind`` captures the file with this path, relative to the kind's folder."""
     return rule_of(kind, path) is not None
@@ -45,7 +57,7 @@ def decides_fit(kind: str) -> bool:
     False for what libraries compile for themselves: such files alone make no entry, and a replay may add
     some.
     """
-    return kinds.BY_NAME[kind].decides_fit
+    return kind not in kinds.BY_NAME or kinds.BY_NAME[kind].decides_fit
 
 
 def holds_choices(kind: str, path: str) -> bool:
@@ -57,7 +69,7 @@ def holds_choices(kind: str, path: str) -> bool:
 def is_recorded(kind: str) -> bool:
     """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
     service the traces."""
-    return kinds.BY_NAME[kind].records_on is not None
+    return kind in kinds.BY_NAME and kinds.BY_NAME[kind].records_on is not None
 
 
 def can_record(torch: str) -> bool:

@@ -31,15 +31,13 @@ from cachesvc_client.wire.provenance import (
 )
 from cachesvc_client.wire.records import PackRecord
 
+from . import kinds_used
 from .checkout import find_checkout, source_uri
 
 SPEC = "spec"
 """Name of the dependency that is the spec."""
 DISTRIBUTIONS = (
     "torch",
-    "triton",
-    "pytorch-triton",
-    "pytorch-triton-rocm",
     "torchvision",
     "torchaudio",
     "torchao",
@@ -51,14 +49,9 @@ DISTRIBUTIONS = (
     "safetensors",
     "flash-attn",
     "xformers",
-    "vllm",
     "sglang",
-    "tilelang",
-    "flashinfer-python",
-    "apache-tvm-ffi",
-    "deep-gemm",
-    "helion",
     "numpy",
+    *kinds_used.DISTRIBUTIONS,
 )
 """Distributions that decide what a model compiles to; those that are installed are named."""
 

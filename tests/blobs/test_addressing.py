@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cachesvc.blobs import contract
+from cachesvc.blobs import testing
 from cachesvc.blobs.s3 import Addressing, S3BlobStore
 from cachesvc.bootstrap import open_registry
 from cachesvc.settings import read_settings
@@ -111,7 +111,7 @@ def test_objects_and_links_go_to_the_host(
         monkeypatch.setenv("http_proxy", proxy)
         store = S3BlobStore(bucket, "some/where", ENDPOINT, "https://packs.example", **KEYS)
         store.check()
-        contract.run(store, contract.CHECKS[0])
+        testing.run(store, testing.CHECKS[0])
         store.put("a", [b"x" * (9 << 20)])
         assert sum(map(len, store.open("a"))) == 9 << 20
         assert store.link("a", 60).startswith(f"https://{bucket}.packs.example/some/where/a?")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.blobs import contract
+from cachesvc.blobs import testing
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.oci import OciBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
@@ -61,22 +61,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     return wrapped[request.param]
 
 
-@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_holds(store: BlobStore, check) -> None:
-    contract.run(store, check)
+    testing.run(store, check)
 
 
-@pytest.mark.parametrize("check", contract.LINK_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", testing.LINK_CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_of_links_holds(gateway: Gateway, bucket_at_gateway: str, check) -> None:
     store = S3BlobStore(bucket_at_gateway, "some/where", gateway.endpoint, **gateway.client)
-    contract.run_links(store, store, check)
+    testing.run_links(store, store, check)
 
 
 def test_the_contract_detects_links_that_anybody_can_forge(s3_endpoint: str, bucket: str) -> None:
     """moto checks no signature."""
     store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
     with pytest.raises(AssertionError, match="403"):
-        contract.run_links(store, store, contract.links_are_not_forged)
+        testing.run_links(store, store, testing.links_are_not_forged)
 
 
 def test_links_name_the_public_endpoint(s3_endpoint: str, bucket: str) -> None:
@@ -94,9 +94,9 @@ def test_the_contract_detects_a_store_that_shows_partial_objects(tmp_path: Path)
             with path.open("wb") as out:
                 return sum(out.write(chunk) for chunk in chunks)
 
-    for check in (contract.shows_nothing_before_it_is_whole, contract.forgets_what_broke_off):
+    for check in (testing.shows_nothing_before_it_is_whole, testing.forgets_what_broke_off):
         with pytest.raises(AssertionError):
-            contract.run(Halves(tmp_path), check)
+            testing.run(Halves(tmp_path), check)
 
 
 def test_two_prefixes_of_a_bucket_are_separate(s3_endpoint: str, bucket: str) -> None:

@@ -77,7 +77,7 @@ def test_a_fresh_host_without_nvcc_and_ninja_builds_nothing(
     tmp_path: Path, registry: Served, built: EngineResult, package: Path
 ) -> None:
     assert built.answer["state"] == "miss" and calls(built) == (1, 1)
-    assert built.answer["observed"]["flashinfer_builds"] == 1
+    assert built.answer["observed"]["counts"] == {"flashinfer": {"builds": 1}}
     restored = start(tmp_path, registry, None, PROGRAM, package=package)
     assert restored.answer["function"] and restored.compilers == [], restored.answer
     assert (restored.answer["state"], restored.answer["reasons"]) == ("hit", [])
@@ -110,7 +110,7 @@ def test_the_kind_is_off_unless_it_is_switched_on(
     tmp_path: Path, registry: Served, built: EngineResult
 ) -> None:
     assert built.code == 0
-    variables = {"CACHESVC_EXPERIMENTAL": "", "FLASHINFER_DISABLE_JIT": "1"}
+    variables = {"CACHESVC_KINDS": "", "FLASHINFER_DISABLE_JIT": "1"}
     result = start(tmp_path, registry, None, PROGRAM, **variables)
     assert result.code != 0 and "MissingJITCacheError" in result.err
 

@@ -48,9 +48,9 @@ def searches(result: EngineResult) -> int:
     """Return how often Helion searched, as cachesvc and Helion itself count it."""
     observed = result.answer["observed"]
     assert (
-        observed["helion_searches"] == observed["tuning_runs"] == result.answer["helion"].get("cache_miss", 0)
+        observed["tuned_by_kinds"] == observed["tuning_runs"] == result.answer["helion"].get("cache_miss", 0)
     )
-    return int(observed["helion_searches"])
+    return int(observed["tuned_by_kinds"])
 
 
 def test_a_fresh_host_searches_nothing(tmp_path: Path, registry: Served, built: EngineResult) -> None:
@@ -82,7 +82,7 @@ def test_another_setting_is_searched_for_where_it_decides(
     tmp_path: Path, registry: Served, variables: dict[str, str], reason: str
 ) -> None:
     result = start(tmp_path, registry, **variables)
-    assert result.answer["observed"]["helion_searches"] == (2 if reason else 0)
+    assert result.answer["observed"]["tuned_by_kinds"] == (2 if reason else 0)
     assert reason in "".join(result.answer["reasons"]), result.answer["reasons"]
 
 
@@ -110,7 +110,7 @@ def test_configurations_that_warm_found_are_taken(tmp_path: Path, helion: Path) 
         "env = {" + ", ".join(f'{name} = "{value}"' for name, value in PALLAS.items()) + "}\n"
     )
     command = [str(helion), "-m", "cachesvc", "warm", str(folder / "warm.toml"), "--out", str(out)]
-    own = {"CACHESVC_SIGNING_KEY": str(tmp_path / "key"), "CACHESVC_EXPERIMENTAL": "helion"}
+    own = {"CACHESVC_SIGNING_KEY": str(tmp_path / "key"), "CACHESVC_KINDS": "helion"}
     env = host_environment(tmp_path / "builder") | own
     warm = subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=500

@@ -78,7 +78,7 @@ def work(result: EngineResult) -> tuple[int, int, int]:
     """Return TileLang's compilations, the compilers that it started, and those that were called from
     outside."""
     observed = result.answer["observed"]
-    assert observed["compilations"] == observed["tilelang_compilations"]
+    assert observed["compilations"] == observed["counts"].get("tilelang", {}).get("compilations", 0)
     return observed["compilations"], observed["compiler_processes"], len(result.compilers)
 
 

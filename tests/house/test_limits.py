@@ -67,3 +67,42 @@ def test_what_is_for_type_checkers_alone_is_no_import(
     (folder / "__init__.py").write_text("")
     monkeypatch.setattr(house, "PACKAGES", {"cachesvc": folder})
     assert house.broken() == set()
+
+
+def test_the_list_of_kinds_may_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "client" / "cachesvc_client" / "kinds"
+    (folder / "helion").mkdir(parents=True)
+    for name, text in {
+        "helion/kind.py": "",
+        "helion/__init__.py": "",
+        "__init__.py": "OURS = ('helion',)\n",
+    }.items():
+        (folder / name).write_text(text)
+    monkeypatch.setattr(house, "PACKAGES", {"cachesvc_client": folder.parent})
+    assert house.broken() == set()
+
+
+NAMES_A_KIND = {
+    "x = roots['triton']": True,
+    "x = [kinds.BY_NAME['triton']]": True,
+    "x = file.kind == 'triton'": True,
+    "x = record(kind='triton')": True,
+    "MY_KINDS = frozenset({'triton'})": True,
+    "x = fingerprint.get('triton')": False,
+    "x = find_spec('triton')": False,
+    "PACKAGES = ('torch', 'triton')": False,
+}
+
+
+@pytest.mark.parametrize("text", NAMES_A_KIND)
+def test_a_name_of_a_package_counts_where_it_stands_for_a_kind(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "client" / "cachesvc_client"
+    (folder / "kinds" / "triton").mkdir(parents=True)
+    for name in ("kinds/__init__.py", "kinds/triton/__init__.py", "kinds/triton/kind.py"):
+        (folder / name).write_text("")
+    (folder / "other.py").write_text(text)
+    monkeypatch.setattr(house, "PACKAGES", {"cachesvc_client": folder})
+    found = {"kind triton is named: cachesvc_client.other"} if NAMES_A_KIND[text] else set()
+    assert house.broken() == found

@@ -1,5 +1,5 @@
-"""Test the kinds; `conformance` has what every kind must hold."""
+"""Test the kinds; `cachesvc_client.kinds.testing` has what every kind must hold."""
 
 import pytest
 
-pytest.register_assert_rewrite("tests.kinds.conformance")
+pytest.register_assert_rewrite("cachesvc_client.kinds.testing")

@@ -11,15 +11,14 @@ from types import ModuleType
 
 import pytest
 
-from cachesvc_client.hooks import counters, imports
+from cachesvc_client.hooks import counters, imports, kind_counts
+from cachesvc_client.kinds.builds.flags import Doubt
 from cachesvc_client.kinds.deepgemm.kernels import Kernels
 from cachesvc_client.kinds.deepgemm.kind import KIND, DeepGemmState
 from cachesvc_client.kinds.deepgemm.toolchain import key_of
 from cachesvc_client.kinds.folders import Folders
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
-from cachesvc_client.kinds.torch_extensions.flags import Doubt
-
-from .conformance import Example, KindConformance
+from cachesvc_client.kinds.testing import Example, KindConformance
 
 KEY = "a1" * 16
 NAME = f"kernel.sm90_fp8_gemm_1d2d.{'b2' * 16}"
@@ -45,10 +44,6 @@ class TestConformance(KindConformance):
         ),
         f"cachesvc/{KEY}/../{KEY}/{NAME}/kernel.cu",
     )
-
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "deepgemm")
 
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, DeepGemmState)
@@ -87,12 +82,12 @@ class Host:
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
         monkeypatch.setenv("CUDA_HOME", str(place / "cuda"))
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "deepgemm")
         self.state = DeepGemmState()
         self.waits = 0
         # The process of another host has counted nothing.
         counters.counted_elsewhere.clear()
-        counters.counts.pop("deepgemm_builds", None)
+        counters.counts.pop("deepgemm.compilations", None)
+        monkeypatch.setitem(kind_counts.declared, KIND.name, KIND.counts)
 
     def write(self, name: str, text: str) -> Path:
         path = self.place / name
@@ -162,12 +157,6 @@ def _restored(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     return other, paths
 
 
-def test_the_kind_is_off_unless_a_variable_names_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL")
-    host.state.install_hooks(ProcessCallbacks(lambda: None, lambda _: None))
-    assert not {"deep_gemm", "vllm.utils.deep_gemm"} & set(imports._waiting)
-
-
 def test_a_kernel_is_found_on_another_host_in_another_folder(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +194,11 @@ def test_a_kernel_that_is_compiled_here_is_counted_and_the_report_says_so(
     other.compile(OTHER)
     (Path(str(other.folder)) / "cache" / "kernel.half.00112233445566778899").mkdir()
     observed = observer.snapshot()
-    assert (observed.deepgemm_builds, observed.compilations) == (1, 1) and other.state.activity() == (0, 1)
+    assert (
+        observed.counts == {"deepgemm": {"compilations": 1}}
+        and observed.compilations == 1
+        and other.state.activity() == (0, 1)
+    )
     assert counters.Observer().snapshot().compilations == 0, "a later observer counts what comes later"
     [reason] = other.state.explain(RestoredFacts({}, [{}]))
     assert reason.startswith("DeepGEMM compiled 1 kernel: ")

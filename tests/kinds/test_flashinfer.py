@@ -19,15 +19,13 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.environment.variables import is_experiment_on, obsolete_line
 from cachesvc_client.hooks import counters, imports
+from cachesvc_client.kinds.builds.flags import Doubt
 from cachesvc_client.kinds.flashinfer.kind import KIND, FlashInferState
 from cachesvc_client.kinds.flashinfer.request import Toolkit, read_spec
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
-from cachesvc_client.kinds.torch_extensions.flags import Doubt
+from cachesvc_client.kinds.testing import NOT_LOADABLE, Example, KindConformance
 from cachesvc_client.wire.errors import Corrupt
-
-from .conformance import NOT_LOADABLE, Example, KindConformance
 
 FOLDER = f"cachesvc/{'0' * 16}/{'a1' * 32}/{'b2' * 8}"
 MODULE = "single_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_head_dim_qk_128_posenc_0"
@@ -46,10 +44,6 @@ class TestConformance(KindConformance):
         *(f"../{FOLDER}/{MODULE}.so", f"/{FOLDER}/{MODULE}.so", f"{FOLDER}/{'x' * 251}.so"),
     )
 
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "flashinfer")
-
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, FlashInferState)
         state._modules.loaded[f"{FOLDER}/{MODULE}.so"] = root / FOLDER / f"{MODULE}.so"
@@ -58,30 +52,6 @@ class TestConformance(KindConformance):
     def allowed(self, state: KindState) -> list[Path]:
         assert isinstance(state, FlashInferState)
         return state._modules._accepted.all()
-
-
-# The switch -----------------------------------------------------------------------------------
-
-
-def test_the_kind_is_off_unless_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = ProcessCallbacks(before_compile=lambda: None, launched=lambda _: None)
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL", raising=False)
-    try:
-        FlashInferState().install_hooks(callbacks)
-        assert "flashinfer.jit.core" not in imports._waiting
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "other, flashinfer")
-        FlashInferState().install_hooks(callbacks)
-        assert "flashinfer.jit.core" in imports._waiting
-    finally:
-        imports.disarm()
-
-
-def test_a_name_that_no_experiment_has_is_one_line() -> None:
-    assert is_experiment_on("flashinfer", {"CACHESVC_EXPERIMENTAL": " flashinfer ,"})
-    assert not is_experiment_on("flashinfer", {"CACHESVC_EXPERIMENTAL": "flashinfer2"})
-    assert obsolete_line({"CACHESVC_EXPERIMENTAL": "flashinfer"}) is None
-    line = obsolete_line({"CACHESVC_EXPERIMENTAL": "flash-infer"})
-    assert line is not None and "'flash-infer'" in line and "there is deepgemm, flashinfer, helion" in line
 
 
 # A stand-in for FlashInfer --------------------------------------------------------------------
@@ -403,9 +373,9 @@ def restored(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Build a module in another process, capture its files, and remove all that this process had. Return the
     folder of the files."""
     root, state = tmp_path / "root", _state()
-    before = counters.counts["flashinfer_builds"]
+    before = counters.counts["flashinfer.builds"]
     assert package.build_and_load(state, package.spec()) == 7
-    assert counters.counts["flashinfer_builds"] - before == 1 and package.runs == 1
+    assert counters.counts["flashinfer.builds"] - before == 1 and package.runs == 1
     assert state.has_opened() and state.has_host_code() and len(state.used_files(root)) == 2
     assert _reasons(state) == [
         "FlashInfer's decode was not taken from an entry: "
@@ -537,9 +507,9 @@ def test_a_list_of_dependencies_of_another_form_is_no_hit(restored: Path, packag
 def test_what_ninja_finds_up_to_date_is_neither_counted_nor_kept(package: Package, tmp_path: Path) -> None:
     """Nobody knows with what an earlier process made it."""
     assert package.build_and_load(_state(), package.spec()) == 7
-    state, before = _state(), counters.counts["flashinfer_builds"]
+    state, before = _state(), counters.counts["flashinfer.builds"]
     assert package.build_and_load(state, package.spec()) == 7
-    assert package.runs == 2 and counters.counts["flashinfer_builds"] == before
+    assert package.runs == 2 and counters.counts["flashinfer.builds"] == before
     assert not state.has_opened() and state.used_files(tmp_path) == set()
 
 
@@ -561,10 +531,10 @@ def test_modules_that_are_built_together_are_counted(package: Package, tmp_path:
         lines.append(f"subninja {spec.build_dir / 'build.ninja'}")
     file = tmp_path / "all.ninja"
     file.write_text("\n".join([*lines, ""]))
-    before = counters.counts["flashinfer_builds"]
+    before = counters.counts["flashinfer.builds"]
     call = imports.Call(package.run_ninja, (spec.build_dir.parent, file), {"verbose": False})
     state._modules.run_ninja(call)
-    assert counters.counts["flashinfer_builds"] - before == 2
+    assert counters.counts["flashinfer.builds"] - before == 2
 
 
 def test_other_specifications_are_left_to_flashinfer_and_wait_for_nothing(package: Package) -> None:

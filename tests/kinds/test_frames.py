@@ -19,9 +19,8 @@ from cachesvc_client.kinds.frames import KIND, describe, graph_facts, guard_pick
 from cachesvc_client.kinds.frames.eager import EagerGraph
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.kind import KindState
+from cachesvc_client.kinds.testing import Example, KindConformance
 from tests.releases import TORCH
-
-from .conformance import Example, KindConformance
 
 CONTENT = b"a pickle"
 NAME = hashlib.sha256(CONTENT).hexdigest() + ".frames"

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import counters, imports
+from cachesvc_client.kinds.builds.flags import Doubt
 from cachesvc_client.kinds.helion.kind import KIND, HelionState
 from cachesvc_client.kinds.helion.made import Made, facts_of, search_of
-from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
-from cachesvc_client.kinds.torch_extensions.flags import Doubt
+from cachesvc_client.kinds.kind import KindState, RestoredFacts
+from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.wire.errors import CacheSvcError
-
-from .conformance import Example, KindConformance
 
 KEY = "a1" * 32
 PATH = f"cachesvc/{KEY}/{'b2' * 8}.json"
@@ -35,10 +34,6 @@ class TestConformance(KindConformance):
         *(f"cachesvc/{KEY}/b2.json", f"cachesvc/{KEY}/../{KEY}/{'b2' * 8}.json", f"cachesvc/{PATH}"),
     )
 
-    @pytest.fixture(autouse=True)
-    def _switched_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "helion")
-
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, HelionState)
         assert (root / PATH).is_file()
@@ -48,19 +43,6 @@ class TestConformance(KindConformance):
     def allowed(self, state: KindState) -> list[Path]:
         assert isinstance(state, HelionState)
         return state._configurations.allowed
-
-
-def test_the_kind_is_off_unless_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = ProcessCallbacks(before_compile=lambda: None, launched=lambda _: None)
-    monkeypatch.delenv("CACHESVC_EXPERIMENTAL", raising=False)
-    try:
-        HelionState().install_hooks(callbacks)
-        assert "helion.runtime.kernel" not in imports._waiting
-        monkeypatch.setenv("CACHESVC_EXPERIMENTAL", "helion")
-        HelionState().install_hooks(callbacks)
-        assert "helion.runtime.kernel" in imports._waiting
-    finally:
-        imports.disarm()
 
 
 # Things of Helion's form ------------------------------------------------------------------------
@@ -202,12 +184,12 @@ def test_what_was_found_is_taken_on_another_host_without_a_search(
     [path] = entry[1]
     assert KIND.rules.rule(path) is not None
     state, waits = restored(entry), []
-    before = counters.counts["helion_searches"]
+    before = counters.counts["helion.searches"]
     cache = Cache(tmp_path / "service", state)
     assert cache.get(lambda: waits.append(1)) == Config('{"block_sizes": [8]}')
     assert cache.read == [entry[0] / path] and waits == [1]
     assert state.used_paths() == {path} == state.used_files(entry[0]) and state.has_opened()
-    assert counters.counts["helion_searches"] == before and reasons(state) == []
+    assert counters.counts["helion.searches"] == before and reasons(state) == []
     assert cache._path() == tmp_path / "service" / f"{KEY}.best_config", "only a look-up is led to the entry"
 
 
@@ -288,10 +270,10 @@ def test_a_difference_is_searched_for_and_the_report_says_why(
     cache = Cache(tmp_path / "service", state)
     assert Cache(tmp_path / "other", restored(entry)).get() is not None
     change(cache)
-    before = counters.counts["helion_searches"]
+    before = counters.counts["helion.searches"]
     cache.autotune()
     assert cache.read == [tmp_path / "service" / f"{KEY}.best_config"]
-    assert counters.counts["helion_searches"] == before + 1 and state.used_paths() == set()
+    assert counters.counts["helion.searches"] == before + 1 and state.used_paths() == set()
     [told] = reasons(state)
     assert told.startswith("Helion searched for a configuration of add: ") and reason in told
 
@@ -414,8 +396,7 @@ def test_an_effort_that_nobody_knows_is_a_doubt() -> None:
 
 
 def test_two_searches_are_counted_as_work() -> None:
-    assert KIND.work is not None
-    work = KIND.work(
-        counters.Observation(tuning_runs=2, helion_searches=2, seconds={"helion_searches": 3.0}), 0
+    work = KIND.cost(
+        counters.Observation(counts={"helion": {"searches": 2}}, seconds={"helion.searches": 3.0}), 0
     )
-    assert (work.compilations, work.tuning_runs, work.seconds) == (0, 2, 3.0)
+    assert work is not None and (work.compilations, work.tuning_runs, work.seconds) == (0, 2, 3.0)

@@ -20,8 +20,7 @@ from cachesvc_client.kinds.inductor.host_kernels import HostKernels, kernel_key
 from cachesvc_client.kinds.inductor.kind import KIND, InductorState
 from cachesvc_client.kinds.inductor.used_files import UsedFiles
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks
-
-from .conformance import Example, KindConformance
+from cachesvc_client.kinds.testing import Example, KindConformance
 
 HASH = "dsjz5o2tbovhe5ev7s6zpbucuplqbcxzmrhv2lyg4vwjapuxlndx"
 HOST_KERNEL = "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + ".so"
@@ -146,7 +145,8 @@ NAMELESS = """
 import getpass, os, pwd, sys
 from pathlib import Path
 
-from cachesvc_client.kinds.inductor.kind import KIND, default_folder
+from cachesvc_client.kinds.inductor.kind import KIND
+from cachesvc_client.kinds.own_place import default_folder
 from torch._inductor.runtime import cache_dir_utils
 
 os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)

@@ -1,4 +1,4 @@
-"""Test how merge files of Inductor's are joined; `conformance` tests which files each kind takes."""
+"""Test how merge files of Inductor's are joined; `kinds.testing` tests which files each kind takes."""
 
 from __future__ import annotations
 

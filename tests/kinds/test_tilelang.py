@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.builds.flags import Doubt
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.kinds.tilelang import provenance
 from cachesvc_client.kinds.tilelang.kernels import Kernels
 from cachesvc_client.kinds.tilelang.kind import KIND, TileLangState
@@ -27,11 +29,8 @@ from cachesvc_client.kinds.tilelang.provenance import (
     facts_here,
 )
 from cachesvc_client.kinds.tilelang.versions import CPU, CUDA
-from cachesvc_client.kinds.torch_extensions.flags import Doubt
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
-
-from .conformance import Example, KindConformance
 
 KEY, HOST = "a1" * 32, "0" * 16
 FOLDER = f"cachesvc/{HOST}/{KEY}/{'b2' * 8}"
@@ -499,11 +498,11 @@ def _compile(state: TileLangState, kernel: Any = CONTEXT) -> tuple[int, list[str
         del self, tilelang_func
         return "compiled"
 
-    before = counters.counts["tilelang_compilations"]
+    before = counters.counts["tilelang.compilations"]
     function = SimpleNamespace(attrs={"global_symbol": "main"})
     answer = state._kernels.compile_kernel(imports.Call(original, (kernel, function), {}))
     assert answer == "compiled"
-    return counters.counts["tilelang_compilations"] - before, list(state.explain(RestoredFacts({}, [{}])))
+    return counters.counts["tilelang.compilations"] - before, list(state.explain(RestoredFacts({}, [{}])))
 
 
 def test_tilelang_loads_the_folder_of_an_entry_and_the_use_is_counted(

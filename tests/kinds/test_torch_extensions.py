@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.builds.build_folder import read_headers, state_of, written
+from cachesvc_client.kinds.builds.dependencies import Dependencies, read_by_build
+from cachesvc_client.kinds.builds.flags import Doubt, compiler_words, linked_files
+from cachesvc_client.kinds.builds.request import BuildRequest
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks
 from cachesvc_client.kinds.libraries import BuiltLibrary, copy_built
-from cachesvc_client.kinds.torch_extensions.build_folder import read_headers, state_of, written
-from cachesvc_client.kinds.torch_extensions.dependencies import Dependencies, read_by_build
+from cachesvc_client.kinds.testing import NOT_LOADABLE, Example, KindConformance
 from cachesvc_client.kinds.torch_extensions.extensions import _next_version
-from cachesvc_client.kinds.torch_extensions.flags import Doubt, compiler_words, linked_files
 from cachesvc_client.kinds.torch_extensions.kind import KIND, TorchExtensionsState
-from cachesvc_client.kinds.torch_extensions.request import BuildRequest, read_request
+from cachesvc_client.kinds.torch_extensions.request import read_request
 from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt
-
-from .conformance import NOT_LOADABLE, Example, KindConformance
 
 KEY = "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + "/" + "b2" * 8
 

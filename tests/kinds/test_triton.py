@@ -23,6 +23,7 @@ from cachesvc_client.hooks import child_processes, counters
 from cachesvc_client.kinds import KINDS, RULES
 from cachesvc_client.kinds.folders import Folders
 from cachesvc_client.kinds.kind import KindState
+from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.kinds.triton.key import settle_ptxas, walk_is_imported
 from cachesvc_client.kinds.triton.kind import KIND, TritonState
 from cachesvc_client.node.capture import capture
@@ -32,8 +33,6 @@ from cachesvc_client.wire.errors import Corrupt
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.releases import TRITON
-
-from .conformance import Example, KindConformance
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
 KEY = GOLDEN["group_path"].split("/")[0]

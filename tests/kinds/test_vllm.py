@@ -18,13 +18,12 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.kinds.vllm import identity, model_infos
 from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
 from cachesvc_client.kinds.vllm.kind import KIND, VllmState
 from cachesvc_client.kinds.vllm.rules import inside_of_torch_compile_cache
 from cachesvc_client.wire.errors import CacheSvcError
-
-from .conformance import Example, KindConformance
 
 IDENTITY, HASH, SHORT = "0a" * 16, "b1" * 32, "c2" * 5
 MODEL = f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0_0/model"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds import own_kinds
 from cachesvc_client.wire.reports import KindWork
 
 
 def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:
-    return {kind.name: kind.work(observed, seconds) for kind in KINDS if kind.work is not None}
+    return {kind.name: cost for kind in own_kinds() if (cost := kind.cost(observed, seconds)) is not None}
 
 
 def test_seconds_by_kind_are_not_counted_twice():
@@ -17,19 +17,22 @@ def test_seconds_by_kind_are_not_counted_twice():
         cpp_builds=1,
         triton_compilations=3,
         worker_jobs=4,
-        extension_builds=6,
-        tilelang_compilations=2,
-        flashinfer_builds=4,
-        deepgemm_builds=9,
-        helion_searches=2,
+        counts={
+            "torch_extensions": {"builds": 6},
+            "tilelang": {"compilations": 2},
+            "flashinfer": {"builds": 4},
+            "deepgemm": {"compilations": 9},
+            "helion": {"searches": 2},
+        },
         tuning_runs=7,
+        tuned_by_kinds=2,
         seconds={
             "triton_compilations": 2.0,
             "tuning_runs": 1.0,
-            "ninja_runs": 8.0,
-            "tilelang_compilations": 3.0,
-            "flashinfer_ninja_runs": 5.0,
-            "helion_searches": 4.0,
+            "torch_extensions.runs": 8.0,
+            "tilelang.compilations": 3.0,
+            "flashinfer.runs": 5.0,
+            "helion.searches": 4.0,
         },
     )
     assert work_by_kind(observation, 9.0) == {

@@ -17,7 +17,7 @@ from admin_command import Admin
 from registry_inside import production
 from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 
-from cachesvc.blobs import contract
+from cachesvc.blobs import testing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import Workload
@@ -717,7 +717,7 @@ def test_doctor_checks_the_folder_that_packs_are_in(command: Admin, tmp_path: Pa
     result = command(*local, "--apply", "--json")
     assert result.status == 0, result
     assert {row["problem"] for row in result.json["rows"]} == {""}
-    assert {row["check"] for row in result.json["rows"]} == {check.__name__ for check in contract.CHECKS}
+    assert {row["check"] for row in result.json["rows"]} == {check.__name__ for check in testing.CHECKS}
     assert not [path for path in stored.rglob("*") if path.is_file()], (
         "the check removes the object that it wrote"
     )

@@ -1,5 +1,5 @@
 """Links to the store, of a registry with packs in Ceph's S3: whoever has one tries to get or change more than
-the one pack, and to keep the link for longer than it says (that: `cachesvc.blobs.contract`)."""
+the one pack, and to keep the link for longer than it says (that: `cachesvc.blobs.testing`)."""
 
 from __future__ import annotations
 

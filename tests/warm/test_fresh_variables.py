@@ -6,8 +6,8 @@ from cachesvc.warm.variables import choose_variables
 
 
 def test_what_switches_a_kind_on_passes_and_no_other_variable_of_cachesvc() -> None:
-    base = {"CACHESVC_EXPERIMENTAL": "flashinfer", "CACHESVC_TOKEN": "x", "CACHESVC_MODE": "readwrite"}
-    assert choose_variables(base) == {"CACHESVC_EXPERIMENTAL": "flashinfer"}
+    base = {"CACHESVC_KINDS": "flashinfer", "CACHESVC_TOKEN": "x", "CACHESVC_MODE": "readwrite"}
+    assert choose_variables(base) == {"CACHESVC_KINDS": "flashinfer"}
 
 
 def test_variables_that_decide_flashinfers_modules_pass_and_its_folder_does_not() -> None:

@@ -25,11 +25,17 @@ WORK = {
     "compiled 1 graph that no entry held": {"graphs_compiled": 1, "compilations": 1},
     "built 2 C++ kernels": {"cpp_builds": 2, "compilations": 2},
     "compiled 3 Triton kernels": {"triton_compilations": 2, "worker_jobs": 1, "compilations": 3},
-    "built 1 extension": {"extension_builds": 1, "compilations": 1},
-    "compiled 2 TileLang kernels": {"tilelang_compilations": 2, "compilations": 2},
-    "built 1 FlashInfer module": {"flashinfer_builds": 1, "compilations": 1},
+    "built 1 extension": {"counts": {"torch_extensions": {"builds": 1}}, "compilations": 1},
+    "compiled 2 TileLang kernels": {"counts": {"tilelang": {"compilations": 2}}, "compilations": 2},
+    "built 1 FlashInfer module": {"counts": {"flashinfer": {"builds": 1}}, "compilations": 1},
     "4 compilations": {"compilations": 4},
     "tuned 5 kernels": {"tuning_runs": 5},
+    "searched for 2 Helion configurations": {
+        "counts": {"helion": {"searches": 2}},
+        "tuning_runs": 2,
+        "tuned_by_kinds": 2,
+    },
+    "tuned 1 kernel": {"counts": {"unknown": {"runs": 1}}, "tuning_runs": 1, "tuned_by_kinds": 1},
     "started 1 compiler process: g++": {"compiler_processes": 1, "processes": ("/usr/bin/g++",)},
     "started 2 compiler processes": {"compiler_processes": 2},
 }
@@ -126,7 +132,7 @@ def test_a_script_has_no_eager_run():
 
 def test_tuning_needs_a_finalise_phase():
     assert judge.needs_finalise(PhaseResult("compile", observation=Observation(tuning_runs=1)))
-    helions = Observation(tuning_runs=1, helion_searches=1)
+    helions = Observation(tuning_runs=1, tuned_by_kinds=1)
     assert not judge.needs_finalise(PhaseResult("compile", observation=helions))
     assert not judge.needs_finalise(QUIET)
     assert not judge.needs_finalise(PhaseResult("compile"))

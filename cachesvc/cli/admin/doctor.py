@@ -29,17 +29,18 @@ def doctor(context: typer.Context, apply: Apply = False, as_json: AsJson = False
     """
     if not context.obj.local:
         raise InvalidRequest("doctor works on the store itself", "cachesvc admin --local doctor")
-    from cachesvc.blobs import contract
+    from cachesvc.blobs import testing
     from cachesvc.bootstrap import open_store, require_registry
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
     require_registry(settings, store=True)
     where = f"folder {settings.data}"
-    if settings.bucket or settings.oci_repository:
-        where = f"bucket {settings.bucket}" if settings.bucket else f"repository {settings.oci_repository}"
+    if settings.packs_elsewhere:
+        kinds = {settings.bucket: "bucket", settings.oci_repository: "repository"}
+        where = f"{kinds.get(settings.packs_elsewhere, 'store')} {settings.packs_elsewhere}"
     with open_store(settings) as (store, links):
-        rows = list(contract.judge(store, links)) if apply else contract.promises(links)
+        rows = list(testing.judge(store, links)) if apply else testing.promises(links)
     broken = sum(bool(row.problem) for row in rows)
     summary = f"run {len(rows)} checks in {where}"
     if apply:

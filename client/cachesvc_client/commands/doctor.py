@@ -198,7 +198,7 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
-    if line := obsolete_line():
+    for line in filter(None, (obsolete_line(), *kinds.REFUSED)):
         yield Check("warn", "settings", line)
     for name, fix in _RISKY.items():
         if os.environ.get(name):

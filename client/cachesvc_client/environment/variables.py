@@ -24,7 +24,6 @@ KNOWN = frozenset(
             "BUNDLE",
             "CANARY",
             "DEADLINE",
-            "EXPERIMENTAL",
             "FRAMES",
             "FRAMES_DIR",
             "HOLD_COLLECTOR",
@@ -33,6 +32,7 @@ KNOWN = frozenset(
         ),
         *(
             "KEEP_OWN",
+            "KINDS",
             "LANE",
             "LOG",
             "MAX_AGE",
@@ -76,9 +76,6 @@ Mode = Literal["read", "readwrite", "off"]
 WaitPolicy = Literal["wait", "compile", "eager"]
 """What a process that may publish does while another one compiles the same: it waits, it compiles too, or it
 runs its calls without a compile."""
-
-EXPERIMENTS = ("deepgemm", "flashinfer", "helion")
-"""The kinds that are off unless `CACHESVC_EXPERIMENTAL` names them."""
 
 
 class CanarySetting(NamedTuple):
@@ -153,16 +150,6 @@ def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
         return False
 
 
-def is_experiment_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether ``CACHESVC_EXPERIMENTAL``, names with commas, switches an experiment on."""
-    return name in _experiments(os.environ if environ is None else environ)
-
-
-def _experiments(environ: Mapping[str, str]) -> list[str]:
-    names = (name.strip() for name in environ.get("CACHESVC_EXPERIMENTAL", "").split(","))
-    return [name for name in names if name]
-
-
 def unknown_variables(
     known: Iterable[str], prefix: str = PREFIX, environ: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
@@ -183,19 +170,14 @@ def _hint(name: str, known: Iterable[str], prefix: str) -> str:
 
 
 def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the line for a user who sets variables that do nothing: unknown ones, unknown experiments, a
-    malformed canary, and one that does nothing any more. ``None`` if there are none."""
+    """Return the line for a user who sets variables that do nothing: unknown ones, a malformed canary,
+    and one that does nothing any more. ``None`` if there are none."""
     environ = os.environ if environ is None else environ
     parts = [
         f"{name} does nothing, since cachesvc has no such variable: {hint}"
         for name, hint in unknown_variables(KNOWN, environ=environ)
         if not name.startswith(SERVER_PREFIX)
     ]
-    if unknown := sorted(set(_experiments(environ)) - set(EXPERIMENTS)):
-        parts.append(
-            f"CACHESVC_EXPERIMENTAL names {', '.join(map(repr, unknown))}, which is no kind that is off: "
-            f"there is {', '.join(EXPERIMENTS)}"
-        )
     if canary := environ.get("CACHESVC_CANARY", "").strip():
         try:
             parse_canary(canary)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from . import child_processes, imports
+from .kind_counts import of_kinds
 from .table import Hook, Role
 
 
@@ -61,11 +62,8 @@ _WORKER_JOBS = _row(
 )
 _TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels compiled here")
 
-_COMPILATIONS = (
-    *("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds"),
-    *("tilelang_compilations", "flashinfer_builds", "deepgemm_builds"),
-)
-"""Names of the counts that are compilations together."""
+_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
+"""Names of PyTorch's counts that are compilations together."""
 COMPILERS = (
     *("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx"),
     "ninja",
@@ -99,10 +97,11 @@ class Observation:
     """Holds the counts since an observer began; `wire.codec.plain` makes JSON of it.
 
     Attributes:
-        compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
-            kernels of Triton, TileLang, FlashInfer and DeepGEMM that were compiled here or given to a worker.
-        tuning_runs: Kernels or choices that were tuned, with ``helion_searches``, those of Helion.
+        compilations: Graphs that PyTorch compiled, C++ libraries that were built, kernels of Triton that were
+            compiled here or given to a worker, and what kinds count as compiled.
+        tuning_runs: Kernels or choices that were tuned, with ``tuned_by_kinds``: what kinds count as tuned.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
+        counts: What kinds count, by kind and event.
         processes: Programs that this process started, then those that Python children started; empty
             without ``audit``.
         counters: PyTorch's own counters that concern caches.
@@ -120,11 +119,8 @@ class Observation:
     cpp_builds: int = 0
     triton_compilations: int = 0
     worker_jobs: int = 0
-    extension_builds: int = 0
-    tilelang_compilations: int = 0
-    flashinfer_builds: int = 0
-    deepgemm_builds: int = 0
-    helion_searches: int = 0
+    tuned_by_kinds: int = 0
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -164,21 +160,19 @@ class Observer:
         counters = _torch_counters()
         counters.subtract(self._counters_before)
         compilers = sum(map(is_compiler, processes))
+        kinds = of_kinds(now)
         return Observation(
-            compilations=sum(now[name] for name in _COMPILATIONS),
+            compilations=sum(now[name] for name in _COMPILATIONS) + kinds.compiled,
             tuning_runs=now["tuning_runs"]
             + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"])
-            + now["helion_searches"],
+            + kinds.tuned,
             compiler_processes=max(compilers, now["cpp_commands"]),
             graphs_compiled=now["graphs_compiled"],
             cpp_builds=now["cpp_builds"],
             triton_compilations=now["triton_compilations"],
             worker_jobs=now["worker_jobs"],
-            extension_builds=now["extension_builds"],
-            tilelang_compilations=now["tilelang_compilations"],
-            flashinfer_builds=now["flashinfer_builds"],
-            deepgemm_builds=now["deepgemm_builds"],
-            helion_searches=now["helion_searches"],
+            tuned_by_kinds=kinds.tuned,
+            counts=kinds.counts,
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,

@@ -1,26 +1,51 @@
-"""The compiler caches that cachesvc knows: one package for each kind, and the list of them."""
+"""The compiler caches that cachesvc knows: one package for each kind, and the list of them.
+
+`OURS` and `ON_REQUEST` name the kinds of this distribution: an attach has no time to read metadata. Those of
+others are entry points of the group ``cachesvc.kinds`` (`outside`). ``CACHESVC_KINDS`` names what loads
+beside `OURS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
-from . import cuda, deepgemm, flashinfer, frames, helion, inductor, tilelang, torch_extensions, triton, vllm
+from ..hooks import kind_counts
 from .kind import Kind
 from .rules import FileRule, KindRules
 
-KINDS: tuple[Kind, ...] = (
-    inductor.KIND,
-    triton.KIND,
-    cuda.KIND,
-    torch_extensions.KIND,
-    frames.KIND,
-    vllm.KIND,
-    tilelang.KIND,
-    flashinfer.KIND,
-    helion.KIND,
-    deepgemm.KIND,
-)
-"""Every kind. The folder of the first one may hold folders of others."""
+OURS = ("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang")
+"""The kinds that load by default, by the names of their packages. The folder of the first one may hold
+folders of others."""
+ON_REQUEST = ("flashinfer", "helion", "deepgemm")
+"""The kinds of this distribution that no proof backs yet: they load where ``CACHESVC_KINDS`` names them."""
+
+
+def own_kinds(names: Iterable[str] = (*OURS, *ON_REQUEST)) -> tuple[Kind, ...]:
+    """Return kinds of this distribution."""
+    return tuple(importlib.import_module(f".{name}", __name__).KIND for name in names)
+
+
+def _load(asked: Sequence[str]) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
+    """Return our kinds and those that are asked for, and a line for each name that gives none."""
+    ours = own_kinds((*OURS, *(name for name in ON_REQUEST if name in asked)))
+    if not asked:
+        return ours, ()
+    from .outside import load_outside
+
+    others, lines = load_outside(dict.fromkeys(asked), ours)
+    return (*ours, *others), lines
+
+
+def asked_kinds(text: str) -> list[str]:
+    """Return the names that a value of ``CACHESVC_KINDS``, names with commas, has."""
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+KINDS, REFUSED = _load(asked_kinds(os.environ.get("CACHESVC_KINDS", "")))
+"""Every kind of this process; and a line for each name in ``CACHESVC_KINDS`` that gives none."""
+kind_counts.declared.update((kind.name, kind.counts) for kind in KINDS if kind.counts)
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 RULES: Mapping[str, KindRules] = {kind.name: kind.rules for kind in KINDS}
 VARIABLES = tuple(kind.variable for kind in KINDS)
@@ -28,5 +53,5 @@ VARIABLES = tuple(kind.variable for kind in KINDS)
 
 
 def rule_of(kind: str, path: str) -> FileRule | None:
-    """Return the rule for a file of a kind; ``None`` if the kind does not know the path."""
-    return RULES[kind].rule(path)
+    """Return the rule for a file of a kind; ``None`` if this process does not know the kind or the path."""
+    return RULES[kind].rule(path) if kind in RULES else None

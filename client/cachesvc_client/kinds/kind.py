@@ -2,7 +2,8 @@
 process.
 
 Everything outside of this package loops over ``kinds.KINDS`` and names no kind. A new kind is a folder beside
-this module, a line in ``KINDS``, and a subclass of the conformance suite in ``tests/kinds/conformance.py``.
+this module and a name in ``OURS``, or an entry point of another distribution (`outside`); and a subclass of
+`testing.KindConformance` in its test file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from ..hooks.kind_counts import Count
 from ..hooks.table import Hook
 from .rules import KindRules
 
@@ -295,8 +297,10 @@ class Kind:
         user_folder: Returns the folder that the user named; ``None`` if the value of the variable is the
             compiler's own choice. Takes the variable's value, and the folders that the user named for the
             kinds before this one.
+        counts: What it counts, which a hook adds to ``counters.counts``, or `counters.counter_of` counts.
         work: Returns what the kind cost a start, from what was counted and the seconds inside of Inductor;
-            ``None`` for a kind that nothing is counted for.
+            ``None`` where ``counts`` say it.
+        distributions: The distributions that decide what it compiles, which a provenance names.
     """
 
     name: str
@@ -311,4 +315,19 @@ class Kind:
     graph_folders: tuple[str, ...] = ()
     hooks: tuple[Hook, ...] = ()
     user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
+    counts: tuple[Count, ...] = ()
     work: Callable[[Observation, float], KindWork] | None = None
+    distributions: tuple[str, ...] = ()
+
+    def cost(self, observed: Observation, compile_seconds: float) -> KindWork | None:
+        """Return what the kind cost a start; ``None`` for a kind that nothing is counted for."""
+        if self.work is not None:
+            return self.work(observed, compile_seconds)
+        if not self.counts:
+            return None
+        from ..wire.reports import KindWork
+
+        counted = observed.counts.get(self.name, {})
+        tuned = sum(counted.get(count.event, 0) for count in self.counts if count.tunes)
+        seconds = sum(took for name, took in observed.seconds.items() if name.startswith(f"{self.name}."))
+        return KindWork(sum(counted.values()) - tuned, tuned, round(seconds, 3))

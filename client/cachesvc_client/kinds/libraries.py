@@ -15,9 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .inductor.host_kernels import host_id
 from .kind import KindState
-from .rules import AcceptedFolders, KindRules
+from .rules import AcceptedFolders, KindRules, host_id
 
 if TYPE_CHECKING:
     from ..wire.digest import Digest

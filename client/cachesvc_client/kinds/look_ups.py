@@ -30,7 +30,7 @@ class LookUps:
 
     def _timed(self, step: Callable[[], Any]) -> Any:
         """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
-        from .torch_extensions.flags import Doubt
+        from .builds.flags import Doubt
 
         begin = time.perf_counter()
         try:

@@ -11,6 +11,9 @@ program's own, and everything is as before.
 from __future__ import annotations
 
 import logging
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -186,3 +189,19 @@ def _copied(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     except Exception:  # noqa: BLE001 - the graph itself is compiled again then
         _log.debug("a graph is not copied", exc_info=True)
         return None
+
+
+def default_folder() -> Path:
+    """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``: by PyTorch where it is loaded,
+    else by the rule of the releases from 2.13 on. Earlier ones fail for a user without a name."""
+    import getpass
+    import tempfile
+
+    if (rule := sys.modules.get("torch._inductor.runtime.cache_dir_utils")) is not None:
+        with suppress(Exception):
+            return Path(rule.default_cache_dir())
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = f"uid_{os.getuid()}"
+    return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))

@@ -12,7 +12,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ..wire.factors import Fingerprint
 
 Rewrite = Callable[[bytes, Path], bytes]
 """(data, the kind's absolute folder) -> data."""
@@ -122,3 +125,13 @@ class AcceptedFolders:
     def relative(self, folder: Path) -> str:
         """Return the path of a folder, relative to the kind's folder."""
         return "/".join((self._host_folder, *folder.parts[-3:]))
+
+
+def host_id(fingerprint: Fingerprint) -> str:
+    """Return 16 hex digits over the host factors of a fingerprint: the name of the folder of what is built
+    for it."""
+    from ..wire.codec import canonical
+    from ..wire.digest import Digest
+
+    names = ("platform", "cpu_isa", "cpu_flags", "cxx", "libc", "torch")
+    return Digest.of(canonical({name: fingerprint.get(name) for name in names})).hex[:16]

@@ -62,7 +62,11 @@ def _capture_file(folders: OpenFolders, kind: str, path: str, rule: FileRule, ro
             if not stat.S_ISREG(status.st_mode):
                 return []
             mode = 0o755 if status.st_mode & 0o111 else 0o644
-            return [SourceFile(kind, path, rule.portable(data, root) if rule.portable else data, mode)]
+            try:
+                return [SourceFile(kind, path, rule.portable(data, root) if rule.portable else data, mode)]
+            except Exception as error:  # noqa: BLE001 - none of ours raises; a kind may be somebody else's
+                log.warning("%s: left out, it has no portable form: %s", root / path, error)
+                return []
         time.sleep(_REREAD_SECONDS)
     log.warning("%s: left out, it goes on changing while it is captured", root / path)
     return []

@@ -322,7 +322,7 @@ class _Writer:
             return data
         try:
             return task.rule.local(data, task.root)
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - of ours a ValueError; a kind may be somebody else's
             raise Corrupt(f"{task.file.kind}/{task.file.path}: {error}") from None
 
 
@@ -331,7 +331,7 @@ def _merge_contents(task: InstallTask, existing: bytes, incoming: bytes) -> byte
     assert task.rule.merge is not None, f"{task.rule.pattern}: a merge rule without merge"
     try:
         return task.rule.merge(existing, incoming)
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001 - as above
         log.warning("%s: kept as it is, it cannot be merged: %s", task.root / task.file.path, error)
         return existing
 

@@ -3,13 +3,14 @@ there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..environment.support import Support, decide
 from ..graphs import backend_names, door, key_components, keys, operators
 from ..hooks import counters
 from ..hooks.table import Hook
 from ..kinds import KINDS, own_place
+from ..kinds.kind import Kind
 from ..wire.factors import Fingerprint
 from . import events, gc_pause
 
@@ -17,10 +18,10 @@ _OF_EVERY_ENTRY = (*events.HOOKS, *keys.SAFETY_HOOKS, *operators.HOOKS)
 """Hooks without which an entry is not safe, or not restored in time, whatever its kinds are."""
 
 
-def every_hook() -> Iterator[Hook]:
+def every_hook(kinds: Iterable[Kind] = KINDS) -> Iterator[Hook]:
     """Yield the rows of all rooms: those that a restore depends on first, those that only count last."""
     yield from _OF_EVERY_ENTRY
-    for kind in KINDS:
+    for kind in kinds:
         yield from kind.hooks
     yield from own_place.HOOKS
     yield from gc_pause.HOOKS

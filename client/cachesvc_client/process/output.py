@@ -242,7 +242,8 @@ class ProcessOutput(ProcessFolders):
     def work_by_kind(self, observed: counters.Observation) -> dict[str, KindWork]:
         """Return what each kind cost, for the kinds that something is counted for."""
         seconds = self.seconds["compile"]
-        return {kind.name: kind.work(observed, seconds) for kind in KINDS if kind.work is not None}
+        costs = ((kind.name, kind.cost(observed, seconds)) for kind in KINDS)
+        return {name: cost for name, cost in costs if cost is not None}
 
     def explain(self, revisions: Sequence[Fingerprint]) -> Iterator[str]:
         """Yield why something was compiled here, as far as a kind knows it.

@@ -201,7 +201,7 @@ def _merge_alike(files: list[SourceFile], rule_of: RuleOf) -> list[SourceFile]:
         rule = rule_of(file.kind, file.path)
         same: tuple[str, ...] = (file.kind, file.path)
         if rule is not None and rule.alike is not None:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(Exception):  # of ours a ValueError; a kind may be somebody else's
                 common = Digest.of(rule.alike(file.content()))
                 same = (file.kind, file.path.rpartition("/")[0], common)
         before = by_content.setdefault(same, file)

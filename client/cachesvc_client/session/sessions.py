@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..environment.variables import obsolete_line
 from ..graphs import keys
 from ..hooks import imports, logger
+from ..kinds import REFUSED
 from ..process.events import Listener
 from ..process.process import Process, process
 from ..wire.errors import Unsupported
@@ -68,7 +69,7 @@ class Sessions(Listener):
             from ..outcome.show_log import show_as_asked
 
             show_as_asked()
-        if line := obsolete_line():
+        for line in filter(None, (obsolete_line(), *REFUSED)):
             logger.write(logging.WARNING, "%s", line)
 
     def before_compile(self) -> None:

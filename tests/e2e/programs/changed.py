@@ -8,9 +8,9 @@ import json
 import sys
 
 import short_life
-from changed_hooks import ChangedHooks
 
 import cachesvc_client
+from cachesvc_client.hooks.testing import ChangedHooks
 from cachesvc_client.process.process import process
 
 changed = ChangedHooks(sys.argv[1])

@@ -78,7 +78,7 @@ print(
             "places": [module.__file__ for module in modules],
             "captured": [f"{file.kind}/{file.path}" for file in session.capture()],
             "scopes": process().scopes(),
-            "builds": report.observed.extension_builds,
+            "builds": report.observed.counts.get("torch_extensions", {}).get("builds", 0),
             "kinds": {name: [work.compilations, work.seconds] for name, work in report.kinds.items()},
             "state": report.state,
             "reasons": report.reasons,

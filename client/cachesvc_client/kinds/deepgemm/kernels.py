@@ -93,7 +93,7 @@ class Kernels:
         self.seconds += time.perf_counter() - begin
 
     def _open(self, package: Path, root: Path) -> None:
-        from ..torch_extensions.flags import Doubt
+        from ..builds.flags import Doubt
         from .toolchain import key_of
 
         if self._named_by:

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...environment.variables import is_experiment_on
 from ...hooks import counters, imports
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..folders import chosen_by_sglang
@@ -17,9 +17,7 @@ from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES, VARIABLE
 
 if TYPE_CHECKING:
-    from ...hooks.counters import Observation
     from ...wire.digest import Digest
-    from ...wire.reports import KindWork
     from .kernels import Kernels
 
 _NOT_RESTORED = "DeepGEMM's kernels are compiled on every fresh host, and no entry holds them"
@@ -62,9 +60,7 @@ class DeepGemmState(KindState):
         return Kernels(self._named_by, self._root)
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for DeepGEMM's import."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for DeepGEMM's import."""
         # vLLM and SGLang set the variable themselves, before they import DeepGEMM.
         self._named_by = next(filter(_is_named, _NAMED_BY), "")
 
@@ -74,7 +70,7 @@ class DeepGemmState(KindState):
             self._imported = True
             callbacks.restored()
             self._kernels.open(module)
-            counters.counted_elsewhere["deepgemm_builds"] = lambda: len(self._kernels.compiled())
+            counters.counted_elsewhere["deepgemm.compilations"] = lambda: len(self._kernels.compiled())
 
         def open_for_vllm(call: imports.Call) -> Any:
             module = call()
@@ -148,12 +144,6 @@ def _is_named(variable: str) -> bool:
     return bool(value) and not chosen_by_sglang(variable, value)
 
 
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    return KindWork(observed.deepgemm_builds, 0, 0.0)
-
-
 KIND = Kind(
     name=RULES.name,
     variable=VARIABLE,
@@ -164,5 +154,6 @@ KIND = Kind(
     # The variable names the folder that DeepGEMM writes. It is set when DeepGEMM is imported.
     sets_variable=False,
     hooks=(_IMPORTED, _IMPORTED_BY_VLLM),
-    work=_work,
+    counts=(Count("compilations", "compiled", "DeepGEMM kernel"),),
+    distributions=("deep-gemm",),
 )

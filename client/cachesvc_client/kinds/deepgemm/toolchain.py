@@ -9,8 +9,8 @@ from pathlib import Path
 from ...environment import cxx
 from ...wire.codec import canonical
 from ...wire.digest import Digest
-from ..torch_extensions.flags import Doubt, compiler_words
-from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
+from ..builds.flags import Doubt, compiler_words
+from ..builds.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
 
 _READ_BY_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 """Variables that nvcc reads in every build."""

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..torch_extensions.flags import Doubt
+from ..builds.flags import Doubt
 
 _SECONDS = 120.0
 """Seconds that the compiler may take to list the headers of one source, and ninja to print its commands."""

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from ...environment.variables import is_experiment_on
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError, printable
 from ..kind import Kind, ProcessCallbacks, RestoredFacts
 from ..libraries import LibrariesState
 from .modules import Modules
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from ...hooks.counters import Observation
-    from ...wire.reports import KindWork
 
 _LOADS = Hook(
     "flashinfer.jit.core",
@@ -42,9 +37,7 @@ class FlashInferState(LibrariesState):
         super().__init__(self._modules)
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for FlashInfer's import."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for FlashInfer's import."""
         load = functools.partial(self._modules.build_and_load, callbacks)
         _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
         _BUILDS.install(self._modules.run_ninja)
@@ -54,13 +47,6 @@ class FlashInferState(LibrariesState):
         if restored.revisions:
             for name, reason in list(self._modules.reasons.items()):
                 yield f"FlashInfer's {printable(name)[:100]} was not taken from an entry: {reason}"
-
-
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    seconds = observed.seconds.get("flashinfer_ninja_runs", 0.0)
-    return KindWork(observed.flashinfer_builds, 0, round(seconds, 3))
 
 
 KIND = Kind(
@@ -73,5 +59,6 @@ KIND = Kind(
     # The variable names the folder that FlashInfer writes: it stays where the user or FlashInfer wants it.
     sets_variable=False,
     hooks=(_LOADS, _BUILDS),
-    work=_work,
+    counts=(Count("builds", "built", "FlashInfer module"),),
+    distributions=("flashinfer-python",),
 )

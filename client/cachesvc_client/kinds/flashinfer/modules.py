@@ -14,7 +14,7 @@ from ..libraries import BuiltLibrary, Libraries, content_of
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
-    from ..torch_extensions.request import BuildRequest
+    from ..builds.request import BuildRequest
 
 _log = logging.getLogger("cachesvc")
 
@@ -54,12 +54,12 @@ class Modules(Libraries):
 
     def run_ninja(self, call: imports.Call) -> Any:
         """Run in the place of ``run_ninja``. Where ninja finds nothing to do, no build is counted."""
-        from ..torch_extensions.build_folder import state_of, written
+        from ..builds.build_folder import state_of, written
 
         folder = Path(call.argument("workdir"))
         before = {place: state_of(place) for place in _folders(folder)}
         try:
-            return counters.counter_of("flashinfer_ninja_runs")(call)
+            return counters.counter_of("flashinfer.runs")(call)
         finally:
             names = {
                 place: written(before.get(place, {}), state_of(place)) - {".ninja_log", ".ninja_deps"}
@@ -67,12 +67,12 @@ class Modules(Libraries):
             }
             self._call.names = names.get(folder, frozenset())
             builds = sum(name.endswith(".so") for changed in names.values() for name in changed)
-            counters.counts["flashinfer_builds"] += builds
+            counters.counts["flashinfer.builds"] += builds
 
     # Look-ups and records ---------------------------------------------------------------------
 
     def _read(self, spec: Any) -> BuildRequest:
-        from ..torch_extensions.flags import Doubt
+        from ..builds.flags import Doubt
         from .request import read_spec
 
         try:
@@ -83,7 +83,7 @@ class Modules(Libraries):
 
     def _find(self, request: BuildRequest) -> Path | None:
         """Return an accepted folder whose library fits, and keep the reason if there is none."""
-        from ..torch_extensions.dependencies import Dependencies
+        from ..builds.dependencies import Dependencies
         from ..whole_library import is_whole
         from .request import difference
 
@@ -112,7 +112,7 @@ class Modules(Libraries):
 
     def _record(self, request: BuildRequest, began: int) -> None:
         """Record the library that was built during this call. ``began``: nanoseconds, when it began."""
-        from ..torch_extensions.build_folder import read_headers
+        from ..builds.build_folder import read_headers
         from .host_sources import unlisted_headers
         from .request import read_by_build
 

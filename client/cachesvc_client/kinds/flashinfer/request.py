@@ -18,10 +18,10 @@ from typing import Any
 
 from ...environment import cxx
 from ...wire.digest import Digest
-from ..torch_extensions.dependencies import Dependencies, cuda_headers, read_with
-from ..torch_extensions.flags import Doubt, compiler_words, linked_files
-from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
-from ..torch_extensions.request import BuildRequest
+from ..builds.dependencies import Dependencies, cuda_headers, read_with
+from ..builds.flags import Doubt, compiler_words, linked_files
+from ..builds.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
+from ..builds.request import BuildRequest
 from .rules import MODULE_NAME
 from .versions import FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS
 

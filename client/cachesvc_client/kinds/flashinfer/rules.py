@@ -6,9 +6,9 @@ times and command lines with absolute paths, so that a copy of that folder is bu
 files never travel. cachesvc keeps libraries beside them, under a key of its own::
 
     cachesvc/<host>/<key>/<read>/<module>.so     the library
-    cachesvc/<host>/<key>/<read>/depends.json    what its build read, see `torch_extensions.dependencies`
+    cachesvc/<host>/<key>/<read>/depends.json    what its build read, see `builds.dependencies`
 
-``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.read_spec`'s, and
+``<host>`` is the id of the builder's host (`rules.host_id`), ``<key>`` is `request.read_spec`'s, and
 ``<read>`` is a digest of ``depends.json``: two compilers, or two versions of a header, make two libraries of
 one key.
 """  # noqa: E501 - FlashInfer's path

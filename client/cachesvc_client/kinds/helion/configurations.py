@@ -121,7 +121,7 @@ class Configurations(LookUps):
         reason = getattr(self._call, "reason", "") or _NO_LOOK_UP
         self._call.reason = ""
         self._note(f"Helion searched for a configuration of {_name(call)}: {reason}")
-        answer = counters.counter_of("helion_searches")(call)
+        answer = counters.counter_of("helion.searches")(call)
         self._call.searched = getattr(call.args[0], "kernel", None)
         return answer
 

@@ -6,17 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...environment.variables import is_experiment_on
 from ...hooks import imports
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES
 
 if TYPE_CHECKING:
-    from ...hooks.counters import Observation
     from ...wire.digest import Digest
-    from ...wire.reports import KindWork
     from .configurations import Configurations
 
 _CACHE, _KERNEL = "helion.autotuner.local_cache", "helion.runtime.kernel"
@@ -73,10 +71,7 @@ class HelionState(KindState):
         return self._part.get()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hooks in place where the kind is switched on; they wait for the imports of Helion's
-        modules."""
-        if not is_experiment_on(RULES.name):
-            return
+        """Put the hooks in place; they wait for the imports of Helion's modules."""
 
         def begin(call: imports.Call) -> Any:
             callbacks.before_compile()
@@ -149,12 +144,6 @@ def _load() -> Configurations:
     return Configurations()
 
 
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    return KindWork(0, observed.helion_searches, round(observed.seconds.get("helion_searches", 0.0), 3))
-
-
 KIND = Kind(
     name=RULES.name,
     variable="HELION_CACHE_DIR",
@@ -165,5 +154,6 @@ KIND = Kind(
     # The variable names the folder that Helion writes: it stays where the user or Helion wants it.
     sets_variable=False,
     hooks=(*_BEGINS, _LOOKS_UP, _PLACE, _SAVES, _SEARCHES),
-    work=_work,
+    counts=(Count("searches", "searched for", "Helion configuration", tunes=True),),
+    distributions=("helion",),
 )

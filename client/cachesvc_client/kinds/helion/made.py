@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..torch_extensions.flags import Doubt
+from ..builds.flags import Doubt
 from .versions import BACKENDS, EFFORTS, IDLE, THOROUGH
 
 _FORMAT = 1

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
-from ..rules import is_newer
+from ..rules import host_id, is_newer
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -170,14 +170,6 @@ def accepted_folders(root: Path, paths: Collection[str]) -> set[Path]:
     """Return the folders of host kernels among installed paths."""
     kernels = [path for path in paths if path.startswith(HOST_FOLDER + "/") and RULES.rule(path) is not None]
     return {root / Path(path).parent for path in kernels}
-
-
-def host_id(fingerprint: Fingerprint) -> str:
-    """Return 16 hex digits over the host factors of a fingerprint: the name of the folder of its kernels."""
-    host = {
-        name: fingerprint.get(name) for name in ("platform", "cpu_isa", "cpu_flags", "cxx", "libc", "torch")
-    }
-    return _hexdigest(host)[:16]
 
 
 def _hexdigest(value: Any) -> str:

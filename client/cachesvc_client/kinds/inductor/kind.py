@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...hooks.table import Hook
 from ..kind import Kind, KindState, ProcessCallbacks
+from ..own_place import default_folder
 from . import tuning
 from .host_kernels import HostKernels, accepted_folders
 from .recompile import recompile_all
@@ -183,22 +181,6 @@ class InductorState(KindState):
         recompile_all(why)
 
 
-def default_folder() -> Path:
-    """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``: by PyTorch where it is loaded,
-    else by the rule of the releases from 2.13 on. Earlier ones fail for a user without a name."""
-    import getpass
-    import tempfile
-
-    if (rule := sys.modules.get("torch._inductor.runtime.cache_dir_utils")) is not None:
-        with suppress(Exception):
-            return Path(rule.default_cache_dir())
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        user = f"uid_{os.getuid()}"
-    return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
-
-
 def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
     """PyTorch sets the variable to its default, once it is imported."""
     return None if "torch" in sys.modules and named == default_folder() else named
@@ -210,7 +192,7 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
     graphs = observed.graphs_compiled + observed.cpp_builds
     seconds = compile_seconds - observed.seconds.get("triton_compilations", 0.0)
-    runs = observed.tuning_runs - observed.helion_searches
+    runs = observed.tuning_runs - observed.tuned_by_kinds
     return KindWork(graphs, runs, round(max(0.0, seconds), 3))
 
 

@@ -124,7 +124,7 @@ class Kernels(LookUps):
         reason = getattr(self._call, "reason", "") or "it did not look into its cache"
         self._call.reason = ""
         self._note(f"TileLang compiled {_name(call)}: {reason}")
-        return counters.counter_of("tilelang_compilations")(call)
+        return counters.counter_of("tilelang.compilations")(call)
 
     def build_library(self, call: imports.Call) -> Any:
         """Run in the place of ``compile_lib``, which starts a compiler."""
@@ -259,7 +259,7 @@ def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
 
 def _provenance(folder: Path, kernel: Any, backend: Backend, callbacks: Mapping[str, Any]) -> Provenance:
     """Return with what a kernel was made that this process has just compiled. Raises `Doubt`."""
-    from ..torch_extensions.flags import Doubt
+    from ..builds.flags import Doubt
     from .provenance import Provenance, check_flags, check_source, compilers_here, facts_here
 
     check_flags(_flags(vars(kernel)))

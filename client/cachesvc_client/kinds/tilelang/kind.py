@@ -8,19 +8,18 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..inductor.host_kernels import host_id
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..rules import host_id
 from .kernels import CompiledKernel, Kernels, copy_compiled
 from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
 from .versions import CPU
 
 if TYPE_CHECKING:
-    from ...hooks.counters import Observation
     from ...wire.digest import Digest
     from ...wire.factors import Fingerprint
-    from ...wire.reports import KindWork
 
 _CACHE, _KERNEL = "tilelang.cache.kernel_cache", "tilelang.jit.kernel"
 _NOT_RESTORED = "TileLang's kernels are not restored, and no entry holds them"
@@ -190,13 +189,6 @@ class TileLangState(KindState):
         return [(f"{prefix}/{place}", kernel) for place, kernel in list(self._kernels.compiled.items())]
 
 
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    seconds = observed.seconds.get("tilelang_compilations", 0.0)
-    return KindWork(observed.tilelang_compilations, 0, round(seconds, 3))
-
-
 KIND = Kind(
     name=RULES.name,
     variable="TILELANG_CACHE_DIR",
@@ -210,5 +202,6 @@ KIND = Kind(
         *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
         *(_COMPILES_FOR_GPU, _TARGETS, _CALLBACKS),
     ),
-    work=_work,
+    counts=(Count("compilations", "compiled", "TileLang kernel"),),
+    distributions=("tilelang", "apache-tvm-ffi"),
 )

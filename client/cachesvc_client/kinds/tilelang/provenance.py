@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...environment import cxx
-from ..torch_extensions.flags import Doubt, compiler_words
-from ..torch_extensions.nvcc import FLAGS_OF_TOOLS, nvcc_identity
+from ..builds.flags import Doubt, compiler_words
+from ..builds.nvcc import FLAGS_OF_TOOLS, nvcc_identity
 from .versions import (
     CUDA,
     CUDA_CALLBACKS,

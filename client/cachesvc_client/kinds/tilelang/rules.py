@@ -12,7 +12,7 @@ its own::
     cachesvc/<host>/<key>/<made>/manifest.json      TileLang's own list of sizes and digests
     cachesvc/<host>/<key>/<made>/made.json          what TileLang's key leaves out, see `provenance`
 
-``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is TileLang's own key, and
+``<host>`` is the id of the builder's host (`rules.host_id`), ``<key>`` is TileLang's own key, and
 ``<made>`` is a digest of ``made.json``: two compilers make two kernels of one key. Releases before 0.1.15
 keep the parameters in a pickle, which no rule knows.
 """

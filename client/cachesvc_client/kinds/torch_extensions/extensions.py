@@ -21,7 +21,7 @@ from ..libraries import BuiltLibrary, Libraries, content_of
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
-    from .request import BuildRequest
+    from ..builds.request import BuildRequest
 
 _log = logging.getLogger("cachesvc")
 
@@ -41,13 +41,13 @@ class Extensions(Libraries):
     def run_ninja(self, call: imports.Call) -> Any:
         """Run in the place of ``_run_ninja_build``, which starts ninja. Where ninja finds nothing to do, no
         build is counted."""
-        from .build_folder import state_of, written
+        from ..builds.build_folder import state_of, written
 
         folder = Path(call.argument("build_directory"))
         before = state_of(folder)
-        answer = counters.counter_of("ninja_runs")(call)
+        answer = counters.counter_of("torch_extensions.runs")(call)
         self._call.names = written(before, state_of(folder)) - {".ninja_log", ".ninja_deps"}
-        counters.counts["extension_builds"] += bool(self._call.names)
+        counters.counts["torch_extensions.builds"] += bool(self._call.names)
         return answer
 
     def jit_compile(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
@@ -81,7 +81,7 @@ class Extensions(Libraries):
     def _read(self, call: imports.Call) -> BuildRequest | None:
         import inspect
 
-        from .flags import Doubt
+        from ..builds.flags import Doubt
         from .request import read_request
 
         arguments = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
@@ -95,8 +95,8 @@ class Extensions(Libraries):
 
     def _find(self, request: BuildRequest, version: _Version) -> Path | None:
         """Return an accepted folder whose library fits, and note why if there is none."""
+        from ..builds.dependencies import Dependencies
         from ..whole_library import is_whole
-        from .dependencies import Dependencies
 
         reason = "no restored entry has it with these sources and flags" if self._accepted else ""
         for folder in self._accepted.of(request.key(version.name)):
@@ -122,8 +122,8 @@ class Extensions(Libraries):
 
     def _record(self, request: BuildRequest, began: int) -> None:
         """Record the library that was built during this call. ``began``: nanoseconds, when it began."""
-        from .build_folder import read_headers
-        from .dependencies import read_by_build
+        from ..builds.build_folder import read_headers
+        from ..builds.dependencies import read_by_build
 
         names: frozenset[str] = self._call.names
         record = _module().JIT_EXTENSION_VERSIONER.entries[request.name]

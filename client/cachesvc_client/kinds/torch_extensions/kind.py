@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, ProcessCallbacks, RestoredFacts
 from ..libraries import LibrariesState
 from .extensions import Extensions
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from ...hooks.counters import Observation
-    from ...wire.reports import KindWork
 
 _LOADS = Hook(
     "torch.utils.cpp_extension",
@@ -54,12 +50,6 @@ class TorchExtensionsState(LibrariesState):
                     yield f"the extension {name} was not taken from an entry: {reason}"
 
 
-def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
-
-    return KindWork(observed.extension_builds, 0, round(observed.seconds.get("ninja_runs", 0.0), 3))
-
-
 KIND = Kind(
     name=RULES.name,
     variable="TORCH_EXTENSIONS_DIR",
@@ -70,5 +60,5 @@ KIND = Kind(
     # The variable names the folder in which PyTorch builds: it stays where the user or PyTorch wants it.
     sets_variable=False,
     hooks=(_LOADS, _BUILDS),
-    work=_work,
+    counts=(Count("builds", "built", "extension"),),
 )

@@ -7,14 +7,13 @@ import re
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...wire.codec import canonical
 from ...wire.digest import Digest
-from .flags import Doubt, compiler_words, linked_files
-from .nvcc import UNLISTED_FOLDERS
+from ..builds.flags import Doubt, compiler_words, linked_files
+from ..builds.nvcc import UNLISTED_FOLDERS
+from ..builds.request import BuildRequest
 from .rules import LIBRARY_NAME
 from .versions import PARAMETERS
 
@@ -28,37 +27,6 @@ _READ_FOR_CUDA = (
     *("NVCC_CCBIN", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"),
 )
 """Variables that are read in a build with CUDA as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRequest:
-    """What a call asks ``cpp_extension`` for.
-
-    Attributes:
-        name: The name of the extension, as the caller gave it.
-        sources: The absolute paths of its sources.
-        includes: The absolute include paths of the user's, in their order.
-        linked: The files of the user's that are linked.
-        build_directory: The folder that PyTorch builds in.
-        with_cuda: Whether the build uses nvcc and CUDA's libraries.
-        is_python_module: Whether the library is imported, or only loaded.
-        facts: What the key is made of, besides the name with its version.
-    """
-
-    name: str
-    sources: tuple[Path, ...]
-    includes: tuple[Path, ...]
-    linked: tuple[Path, ...]
-    build_directory: Path
-    with_cuda: bool
-    is_python_module: bool
-    facts: Mapping[str, Any]
-
-    def key(self, versioned: str) -> str:
-        """Return 64 hex digits over what decides the library, apart from the host, the compiler and the files
-        that are in no source of the call. ``versioned``: the name with PyTorch's version, which the code
-        holds."""
-        return Digest.of(canonical({**self.facts, "name": versioned})).hex
 
 
 def read_request(module: Any, arguments: Mapping[str, Any]) -> BuildRequest:

@@ -7,7 +7,7 @@ PyTorch's own files never travel. cachesvc keeps libraries beside them, under a 
     cachesvc/<host>/<key>/<read>/<name>.so       the library
     cachesvc/<host>/<key>/<read>/depends.json    what else its build read, see `dependencies`
 
-``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.BuildRequest.key`,
+``<host>`` is the id of the builder's host (`rules.host_id`), ``<key>`` is `request.BuildRequest.key`,
 and ``<read>`` is a digest of ``depends.json``: sources that include two versions of a header have one key and
 two libraries.
 """

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from .. import inductor
-from ..inductor.kind import default_folder
 from ..kind import Kind, KindState, ProcessCallbacks
+from ..own_place import default_folder
 from ..rules import is_newer
 from . import key
 from .prebuilt import helper_request
@@ -180,7 +179,7 @@ def _keep_timings(call: imports.Call) -> None:
 
 def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
     """Inductor sets the variable to a folder in its own, when it first compiles a kernel."""
-    by_inductor = inductor.KIND.name not in earlier and named.parent == default_folder() / "triton"
+    by_inductor = not earlier and named.parent == default_folder() / "triton"
     return None if by_inductor else named
 
 
@@ -202,4 +201,5 @@ KIND = Kind(
     hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, *key.HOOKS),
     user_folder=_user_folder,
     work=_work,
+    distributions=("triton", "pytorch-triton", "pytorch-triton-rocm"),
 )

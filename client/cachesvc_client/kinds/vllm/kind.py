@@ -166,5 +166,6 @@ KIND = Kind(
     place="vllm",
     sets_variable=False,
     decides_fit=False,
+    distributions=("vllm",),
     hooks=(_FACTORS, _RANK, _DESCRIBE, _LOAD_CLASS, _LOAD),
 )

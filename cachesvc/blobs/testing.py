@@ -1,4 +1,6 @@
-"""Check the contract of :mod:`.store`: the tests do so for every backend, operators for their own bucket.
+"""Check the contract of :mod:`.store`: the tests of every backend do so, and operators for their own bucket.
+
+A test of a backend runs each of `CHECKS` by `run`; if it gives links, each of `LINK_CHECKS` by `run_links`.
 
 Each check raises ``AssertionError`` that says what the store does wrong. Checks write below
 ``contract/<random>/`` and remove what they wrote.
@@ -182,7 +184,8 @@ def is_usable(tested: StoreUnderTest) -> None:
     tested.store.check()
 
 
-CHECKS: tuple[Callable[[StoreUnderTest], None], ...] = (
+Check = Callable[[StoreUnderTest], None]
+CHECKS: tuple[Check, ...] = (
     is_usable,
     gives_back_what_was_put,
     streams_large_objects,

@@ -1,56 +1,61 @@
 """Put the hooks of one kind around names of a torch that is not there, and print the outcome as JSON.
 
-Usage: ``hooks_program.py KIND``. The modules of the kind's rows hold one function for each name. Nothing else
-of torch or Triton can be imported, so everything else that a hook needs is missing too. The function stands
-for the compiler, and it must still run."""
+Usage: ``python -m cachesvc_client.kinds.testing KIND``. The modules of the kind's rows hold one function for
+each name. Nothing else of torch or Triton can be imported, so everything else that a hook needs is missing
+too. The function stands for the compiler, and it must still run."""
+
+from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
-from cachesvc_client import kinds
-from cachesvc_client.hooks import imports
-from cachesvc_client.kinds.kind import ProcessCallbacks
-from tests.e2e.programs.changed_hooks import ChangedHooks
+from ... import kinds
+from ...hooks import imports
+from ...hooks.table import Hook
+from ...hooks.testing import ChangedHooks
+from ..kind import ProcessCallbacks
 
 CHANGES = ("none", "missing", "raises-before", "raises-after", "parameters")
 KIND = kinds.BY_NAME[sys.argv[1]]
-waits = []
-CALLBACKS = ProcessCallbacks(lambda: waits.append(1), lambda _: None)
+CALLBACKS = ProcessCallbacks(lambda: None, lambda _: None)
 ANSWER = "the compiler's own"
 
 
-def rows():
+def rows() -> list[Hook]:
     return [row for row in KIND.hooks if row.path]
 
 
-def expected(name):
+def expected(name: str) -> str | None:
     return None if name.endswith("__init__") else ANSWER
 
 
-def compiler(name, calls):
+def compiler(name: str, calls: list[str]) -> Callable[..., str | None]:
     """Return a function of the compiler, which any caller may call."""
 
-    def function(*_, **__):
+    def function(*_: object, **__: object) -> str | None:
         calls.append(name)
         return expected(name)
 
     return function
 
 
-def make_modules(missing):
+def make_modules(missing: bool) -> tuple[dict[str, tuple[Any, str]], list[str]]:
     """Make the modules. Return the holder and attribute of each name, and the list of calls."""
-    places, calls = {}, []
+    places: dict[str, tuple[Any, str]] = {}
+    calls: list[str] = []
     for row in KIND.hooks:
         for end in range(1, row.module.count(".") + 2):
             package = ".".join(row.module.split(".")[:end])
             sys.modules.setdefault(package, ModuleType(package))
     for row in rows():
-        holder = sys.modules[row.module]
+        holder: Any = sys.modules[row.module]
         *parents, attribute = row.path.split(".")
         for parent in parents:
             if not hasattr(holder, parent):
-                owner = type(parent, (), {}) if parent[0].isupper() else SimpleNamespace()
+                owner: Any = type(parent, (), {}) if parent[0].isupper() else SimpleNamespace()
                 setattr(holder, parent, owner)
             holder = getattr(holder, parent)
         if not missing:
@@ -60,12 +65,12 @@ def make_modules(missing):
     return places, calls
 
 
-def remove_modules():
+def remove_modules() -> None:
     for row in KIND.hooks:
         sys.modules.pop(row.module, None)
 
 
-def run_with_change(how):
+def run_with_change(how: str) -> dict[str, list[str]]:
     """Return the outcome of the hooks: the names whose call ended otherwise, and those whose attribute stayed
     hooked."""
     places, calls = make_modules(missing=how == "missing")
@@ -92,10 +97,10 @@ def run_with_change(how):
 
 KIND.start().install_hooks(CALLBACKS)
 waiting = sorted(imports._waiting)
-answer = {
+answer: dict[str, Any] = {
     "imported": sorted(
         {name.partition(".")[0] for name in sys.modules}
-        & {"torch", "triton", "vllm", "tilelang", "flashinfer", "helion", "deep_gemm"}
+        & {"torch", *(row.module.partition(".")[0] for row in KIND.hooks)}
     ),
     "waiting": waiting,
 }

@@ -1,0 +1,1 @@
+"""Describe builds with ninja, compilers and nvcc, for the kinds whose libraries are built so."""

@@ -1,0 +1,1 @@
+"""Test the examples of kinds and stores in distributions of their own."""
