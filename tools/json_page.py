@@ -24,9 +24,12 @@ from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
 from cachesvc.warm.report import PLAN_FORMAT
-from cachesvc_client.commands.coverage import Coverage
 from cachesvc_client.commands.doctor import Check
-from cachesvc_client.commands.documents import (
+from cachesvc_client.commands.oci_mcv import ImportedImage
+from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
+from cachesvc_client.commands.stats import NameStarts, StartRecord
+from cachesvc_client.commands.verify import Verification
+from cachesvc_client.console.documents import (
     BY_DEFAULT,
     ERROR_FORMAT,
     RENAMED,
@@ -35,17 +38,14 @@ from cachesvc_client.commands.documents import (
     UNLIMITED,
     format_of,
 )
-from cachesvc_client.commands.explain import Explanation
-from cachesvc_client.commands.inventory import ShownEntry, ShownName
-from cachesvc_client.commands.oci_mcv import ImportedImage
-from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
-from cachesvc_client.commands.provenance import ProvenanceRow
-from cachesvc_client.commands.stats import NameStarts, StartRecord
-from cachesvc_client.commands.transfer import PulledBundle, PushedRevision
-from cachesvc_client.commands.verify import Verification
 from cachesvc_client.hooks.lookup import Presence
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.usage import PartUsage
+from cachesvc_client.queries.coverage import Coverage
+from cachesvc_client.queries.explain import Explanation
+from cachesvc_client.queries.inventory import ShownEntry, ShownName
+from cachesvc_client.queries.provenance import ProvenanceRow
+from cachesvc_client.queries.transfer import PulledBundle, PushedRevision
 from cachesvc_client.wire.admin import (
     AuditRecord,
     ColdForecast,

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 import cachesvc
-from cachesvc_client.commands.arguments import report_error, wants_json
-from cachesvc_client.commands.documents import error_document
+from cachesvc_client.console.answers import report_error, wants_json
+from cachesvc_client.console.documents import error_document
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 
 from .group import Group

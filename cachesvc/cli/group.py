@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from cachesvc_client.commands.parser import sentence
+from cachesvc_client.console.answers import sentence
 
 
 class Group(TyperGroup):

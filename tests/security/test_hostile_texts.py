@@ -20,11 +20,11 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands import cli
 from cachesvc_client.commands.doctor import Check
 from cachesvc_client.commands.doctor import render as render_checks
-from cachesvc_client.commands.explain import judge
-from cachesvc_client.commands.explain import render as render_explanation
-from cachesvc_client.commands.provenance import ProvenanceRow, render_provenance
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned
 from cachesvc_client.outcome.show_log import _OneLine
+from cachesvc_client.queries.explain import judge
+from cachesvc_client.queries.explain import render as render_explanation
+from cachesvc_client.queries.provenance import ProvenanceRow, render_provenance
 from cachesvc_client.restore.revision_restore import nothing_offered
 from cachesvc_client.trust_root.signed import SignedFile
 from cachesvc_client.wire import codec

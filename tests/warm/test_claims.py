@@ -24,9 +24,9 @@ from cachesvc.warm.results import Outcome
 from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.transfer import push
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.queries.transfer import push
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name

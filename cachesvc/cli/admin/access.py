@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.columns import SIGNER_COLUMNS
-from cachesvc_client.commands.listing import moment
-from cachesvc_client.commands.registry_calls import Connection, all_pages, path_with_query
-from cachesvc_client.commands.tables import bytes_text, time_text
+from cachesvc_client.console.columns import SIGNER_COLUMNS
+from cachesvc_client.console.listing import moment
+from cachesvc_client.console.tables import bytes_text, time_text
+from cachesvc_client.queries.registry_calls import Connection, all_pages, path_with_query
 from cachesvc_client.wire.admin import (
     BOUNDS,
     AuditPage,

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.documents import utc_text
-from cachesvc_client.commands.listing import Columns
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.documents import utc_text
+from cachesvc_client.console.listing import Columns
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.text import count_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cachesvc_client.commands.complete import SECONDS, registry_names, within
+from cachesvc_client.queries.names import SECONDS, registry_names, within
 from cachesvc_client.wire.admin import NamespaceRecord
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer
 from cachesvc_client.wire.publishers import PublisherRecord

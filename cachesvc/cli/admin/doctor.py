@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cachesvc_client.commands.listing import Columns
+from cachesvc_client.console.listing import Columns
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin

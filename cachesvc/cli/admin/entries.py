@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.columns import ENTRY_COLUMNS, NAME_COLUMNS
-from cachesvc_client.commands.documents import error_record
-from cachesvc_client.commands.inventory import print_entry, read_entry
-from cachesvc_client.commands.listing import digest_text
-from cachesvc_client.commands.matching import (
-    Place,
-    entries_in,
-    names_in,
-)
-from cachesvc_client.commands.registry_calls import Connection, all_pages, complete_digest, path_with_query
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
+from cachesvc_client.console.documents import error_record
+from cachesvc_client.console.listing import digest_text
+from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.inventory import print_entry, read_entry
+from cachesvc_client.queries.matching import Place, entries_in, names_in
+from cachesvc_client.queries.registry_calls import Connection, all_pages, complete_digest, path_with_query
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.text import count_text

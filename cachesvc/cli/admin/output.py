@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.documents import document
-from cachesvc_client.commands.listing import Columns, print_facts, print_listing
+from cachesvc_client.console.documents import document
+from cachesvc_client.console.listing import Columns, print_facts, print_listing
 from cachesvc_client.wire.errors import printable
 
 

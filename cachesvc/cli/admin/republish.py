@@ -17,14 +17,14 @@ import typer
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.commands.listing import Columns, digest_text, moment
-from cachesvc_client.commands.registry_calls import all_pages, complete_digest
-from cachesvc_client.commands.tables import bytes_text
-from cachesvc_client.commands.trust import check_publisher
+from cachesvc_client.console.listing import Columns, digest_text, moment
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
+from cachesvc_client.queries.registry_calls import all_pages, complete_digest
+from cachesvc_client.queries.trust import check_publisher
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.ancestors import in_order, line_of

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.columns import REVISION_COLUMNS
-from cachesvc_client.commands.documents import present
-from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.commands.matching import entries_in, is_pattern
-from cachesvc_client.commands.provenance import proof_facts, provenance_facts
-from cachesvc_client.commands.registry_calls import Connection, complete_digest
-from cachesvc_client.commands.tables import bytes_text, time_text
+from cachesvc_client.console.columns import REVISION_COLUMNS
+from cachesvc_client.console.documents import present
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import bytes_text, time_text
+from cachesvc_client.queries.matching import entries_in, is_pattern
+from cachesvc_client.queries.provenance import proof_facts, provenance_facts
+from cachesvc_client.queries.registry_calls import Connection, complete_digest
 from cachesvc_client.wire.admin import (
     MAX_DESCENDANTS,
     Descendant,

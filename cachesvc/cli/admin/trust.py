@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cachesvc_client.bundle.seal import key_text
-from cachesvc_client.commands.listing import Columns, moment
+from cachesvc_client.console.listing import Columns, moment
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, key_text
-from cachesvc_client.commands.registry_calls import Connection
+from cachesvc_client.queries.registry_calls import Connection
 from cachesvc_client.trust_root.metadata import Revocation
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord

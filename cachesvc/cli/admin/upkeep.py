@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.coverage import environment_label
-from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.commands.matching import check_namespace
-from cachesvc_client.commands.registry_calls import Connection, path_with_query
-from cachesvc_client.commands.tables import aligned, bytes_text
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import aligned, bytes_text
+from cachesvc_client.queries.coverage import environment_label
+from cachesvc_client.queries.matching import check_namespace
+from cachesvc_client.queries.registry_calls import Connection, path_with_query
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotWarm

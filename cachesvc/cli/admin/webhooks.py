@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.listing import Columns, moment
-from cachesvc_client.commands.tables import time_text
+from cachesvc_client.console.listing import Columns, moment
+from cachesvc_client.console.tables import time_text
 from cachesvc_client.wire.errors import NotFound, Unavailable
 from cachesvc_client.wire.webhooks import (
     EVENTS,

@@ -16,18 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
+from ..console.answers import print_json, report_error, with_program, without_provenance
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from . import shells
-from .arguments import (
-    add_json,
-    add_tag_fallback,
-    lane_argument,
-    name_argument,
-    print_json,
-    report_error,
-    with_program,
-    without_provenance,
-)
+from .arguments import add_json, add_tag_fallback, lane_argument, name_argument
 from .cache import add_cache, add_stats
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_environment, add_explain
@@ -248,8 +240,8 @@ def _add_pull(commands: Any) -> None:
 
 def _pull(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .tables import aligned, bytes_text, fitting, terminal_width
-    from .transfer import pull
+    from ..console.tables import aligned, bytes_text, fitting, terminal_width
+    from ..queries.transfer import pull
 
     config = Config.read()
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
@@ -279,9 +271,9 @@ def _add_push(commands: Any) -> None:
 
 def _push(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .documents import error_record
-    from .tables import aligned, bytes_text
-    from .transfer import PushedRevision, push
+    from ..console.documents import error_record
+    from ..console.tables import aligned, bytes_text
+    from ..queries.transfer import PushedRevision, push
 
     config = Config.read()
     revisions: list[PushedRevision] = []
@@ -325,7 +317,7 @@ def _add_verify(commands: Any) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .documents import error_record
+    from ..console.documents import error_record
     from .verify import render_verification, verify
 
     trusted, refused = verify(Config.read(), arguments.what)

@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import add_json, add_tag_fallback, name_argument, print_json, without_provenance
+from ..console.answers import print_json, without_provenance
+from .arguments import add_json, add_tag_fallback, name_argument
 from .parser import examples
 
 if TYPE_CHECKING:
     from ..config import Config
-    from .planned import Plan
+    from ..queries.planned import Plan
 
 
 def add_explain(commands: Any) -> None:
@@ -42,10 +43,10 @@ def add_explain(commands: Any) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from ..console.tables import terminal_width
     from ..publication.as_you_go import with_lane
+    from ..queries.explain import explain, read_facts, render
     from ..wire.errors import Incompatible
-    from .explain import explain, read_facts, render
-    from .tables import terminal_width
 
     config = with_lane(Config.read())
     if arguments.provenance:
@@ -65,8 +66,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
+    from ..queries.provenance import list_provenance, render_provenance
     from ..wire.errors import Untrusted
-    from .provenance import list_provenance, render_provenance
 
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     rows = list_provenance(config, arguments.name, fallback)
@@ -148,8 +149,8 @@ def _coverage(arguments: argparse.Namespace) -> int:
     from dataclasses import fields
 
     from ..config import Config
+    from ..queries.coverage import cover, render
     from ..wire.errors import NotWarm
-    from .coverage import cover, render
 
     config = Config.read()
     coverage = cover(
@@ -176,8 +177,8 @@ def _coverage(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> Plan:
     """Return what the options say. Without an environment, a gate or a change is about all seen ones."""
     from ..environment.detect import detect
-    from .explain import environment_facts
-    from .planned import Plan, PlannedEnvironment, parse_change, read_environment
+    from ..queries.explain import environment_facts
+    from ..queries.planned import Plan, PlannedEnvironment, parse_change, read_environment
 
     changes = dict(parse_change(text) for text in arguments.set)
     changes |= {name: getattr(arguments, name) for name in ("torch", "gpu") if getattr(arguments, name)}

@@ -6,11 +6,12 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
-from .arguments import add_json, print_json
+from ..console.answers import print_json
+from .arguments import add_json
 from .parser import examples
 
 if TYPE_CHECKING:
-    from .listing import Form
+    from ..console.listing import Form
 
 _FILTERS = {
     "--model": ("HASH", "the beginning of a model hash"),
@@ -40,10 +41,10 @@ def add_ls(commands: Any) -> None:
 
 def _ls(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .columns import ENTRY_COLUMNS, NAME_COLUMNS
-    from .listing import print_listing
-    from .matching import entries_in, names_in
-    from .transfer import registry_of
+    from ..console.columns import ENTRY_COLUMNS, NAME_COLUMNS
+    from ..console.listing import print_listing
+    from ..queries.matching import entries_in, names_in
+    from ..queries.transfer import registry_of
 
     where, form = arguments.where, _form(arguments)
     with registry_of(Config.read()) as registry:
@@ -76,10 +77,10 @@ def add_search(commands: Any) -> None:
 
 def _search(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .columns import ENTRY_COLUMNS
-    from .listing import print_listing
-    from .matching import entries_in
-    from .transfer import registry_of
+    from ..console.columns import ENTRY_COLUMNS
+    from ..console.listing import print_listing
+    from ..queries.matching import entries_in
+    from ..queries.transfer import registry_of
 
     facts = {option[2:]: getattr(arguments, option[2:]) for option in _FILTERS}
     facts |= {"lane": arguments.lane, "trunk": arguments.trunk}
@@ -105,8 +106,8 @@ def add_show(commands: Any) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .inventory import print_entry, print_name, read_entry, read_name
-    from .transfer import registry_of
+    from ..queries.inventory import print_entry, print_name, read_entry, read_name
+    from ..queries.transfer import registry_of
 
     with registry_of(Config.read()) as registry:
         if _ENTRY.fullmatch(arguments.what):

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..console.answers import print_json
 from ..wire.errors import InvalidRequest, NotFound, Unauthenticated, printable
-from .arguments import add_json, print_json
+from .arguments import add_json
 from .parser import examples
 
 
@@ -125,9 +126,9 @@ def add_whoami(commands: Any) -> None:
 
 def _whoami(arguments: argparse.Namespace) -> int:
     from ..config import Config, Login
-    from .documents import present
-    from .tables import aligned, when_text
-    from .transfer import registry_of
+    from ..console.documents import present
+    from ..console.tables import aligned, when_text
+    from ..queries.transfer import registry_of
 
     config = Config.read()
     with registry_of(config) as remote:

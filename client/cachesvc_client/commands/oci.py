@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..console.answers import print_json
 from ..wire.errors import InvalidRequest
-from .arguments import add_json, name_argument, print_json, target_argument
+from .arguments import add_json, name_argument, target_argument
 
 if TYPE_CHECKING:
     from ..bundle.seal import Signer
@@ -190,8 +191,8 @@ def _receive(arguments: argparse.Namespace, config: Config, source: ImageSource,
             raise InvalidRequest(
                 f"--{option.replace('_', '-')}: a bundle is signed already", "with --format mcv"
             )
+    from ..console.tables import aligned, bytes_text
     from .oci_transfer import receive
-    from .tables import aligned, bytes_text
 
     rows = receive(config, source, name, arguments.into, arguments.name, what)
     if arguments.json:
@@ -208,10 +209,10 @@ def _receive(arguments: argparse.Namespace, config: Config, source: ImageSource,
 def _receive_mcv(
     arguments: argparse.Namespace, config: Config, source: ImageSource, name: str, what: str
 ) -> int:
+    from ..console.tables import aligned
     from ..environment.detect import detect
-    from .explain import read_facts
+    from ..queries.explain import read_facts
     from .oci_mcv import ImportOptions, import_mcv
-    from .tables import aligned
 
     if arguments.name is None or arguments.target is None:
         raise InvalidRequest("an image of MCV names no entry", "give --name NAME and --target TARGET")
@@ -280,7 +281,7 @@ def _options(arguments: argparse.Namespace) -> Any:
 
 
 def _show_sent(action: str, rows: list[SentBundle], as_json: bool) -> int:
-    from .tables import aligned, bytes_text
+    from ..console.tables import aligned, bytes_text
 
     if as_json:
         print_json(f"oci {action}", {"rows": rows})

@@ -33,13 +33,13 @@ from ..oci.places import ImageSource, ImageTarget
 from ..oci.signatures import put_attestation, put_signature
 from ..oci.volume_image import put_volume_image
 from ..publication.signer import signer_of
+from ..queries.transfer import file_name, is_bundle_of, pull
+from ..queries.trust import demand_trust
 from ..trust.accept import Accepted
 from ..trust_root.registry_metadata import policy_of_node
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Target
-from .transfer import file_name, is_bundle_of, pull
-from .trust import demand_trust
 
 Format = Literal["bundle", "mcv", "volume"]
 """What a place gets: bundles as artifacts, an image of MCV, or an image for a volume."""

@@ -16,9 +16,13 @@ from ..bundle.file import SUFFIX, open_bundle
 from ..bundle.pack import PackReader
 from ..bundle.seal import PublicKey
 from ..config import Config
+from ..console.tables import aligned, bytes_text, when_text
 from ..environment.detect import detect
 from ..http.registry import Remote, parse_resolved
 from ..node.store import NodeStore, default_root
+from ..queries.provenance import proof_facts, provenance_facts
+from ..queries.transfer import every_revision, registry_of
+from ..queries.trust import demand_trust
 from ..restore.plan import NameRequest
 from ..trust.accept import Accepted
 from ..trust_root.registry_metadata import policy_of, policy_of_node
@@ -30,10 +34,6 @@ from ..wire.names import Name
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
-from .provenance import proof_facts, provenance_facts
-from .tables import aligned, bytes_text, when_text
-from .transfer import every_revision, registry_of
-from .trust import demand_trust
 
 ALL_MATCH = "every frame and file has the digest that was signed"
 NOT_HERE = "not checked: the pack is not on this node"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ..wire.errors import printable
-from .arguments import print_json
+from .answers import print_json
 from .tables import aligned, distance_text, fitting, shortened, terminal_width, time_text
 
 Form = Literal["table", "wide", "json", "csv"]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ..bundle.check import (
-    ExpectedStatement,
-)
+from ..bundle.check import ExpectedStatement
 from ..bundle.seal import PublicKey, key_text
 from ..config import Config
+from ..console.tables import aligned
 from ..trust.accept import Acceptance
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
@@ -19,7 +18,6 @@ from ..wire.names import Name, Tag
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
-from .tables import aligned
 from .transfer import every_revision, registry_of
 from .trust import demand_trust, registry_policy
 

@@ -4,9 +4,9 @@ who decides by a pinned root, and what the user can do where nobody is trusted."
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ..config import Config, Login
+from ..console.answers import other_login
 from ..node.store import NodeStore, default_root
 from ..trust_root.registry_metadata import policy_of
 from ..wire.errors import Untrusted
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from ..bundle.check import Policy
     from ..bundle.seal import PublicKey
     from ..http.registry import Remote
-
-
-_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
-"""Names of the loopback that users mix up."""
 
 
 def check_publisher(policy: Policy | None, key: PublicKey, name: Name, lane: Lane | None) -> None:
@@ -59,20 +55,6 @@ def _how_to_trust(config: Config) -> str:
     if config.url and default and default != config.url:
         return f"{hint}; your login is for {default}, and its keys count for that URL alone"
     return hint
-
-
-def other_login(config: Config) -> str | None:
-    """Return the URL of a stored login that differs from the configured URL by the name of this machine alone
-    (``localhost``, ``127.0.0.1``); ``None`` if there is none. A login counts for its own URL only."""
-    if config.url is None:
-        return None
-    mine = urlsplit(config.url)
-    for url, row in Login.read().registries.items():
-        other = urlsplit(url)
-        same = (other.scheme, other.port, other.path) == (mine.scheme, mine.port, mine.path)
-        if row.token and url != config.url and same and {mine.hostname, other.hostname} <= _THIS_MACHINE:
-            return url
-    return None
 
 
 def registry_policy(config: Config, remote: Remote) -> Policy | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Config
+from ..console.tables import aligned, bytes_text, shortened
 from ..environment.detect import detect
 from ..outcome.judge import KeyDifference
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
@@ -22,7 +23,6 @@ from ..wire.partitions import environment
 from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
 from ..wire.reports import STATES
 from .offer import ask_offer
-from .tables import aligned, bytes_text, shortened
 from .transfer import registry_of
 
 Verdict = Literal["fits", "withheld", "refused", "differs"]

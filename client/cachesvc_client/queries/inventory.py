@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..console.columns import REVISION_COLUMNS, SUMMARY_COLUMNS
+from ..console.listing import digest_text, moment, name_text, print_facts, print_listing
+from ..console.tables import bytes_text
 from ..wire.admin import RevisionRecord
 from ..wire.durations import duration_text
 from ..wire.errors import InvalidRequest, NotFound, printable
 from ..wire.protocol import EntrySummary, EnvironmentUse, NameSummary
 from ..wire.reports import STATES
-from .columns import REVISION_COLUMNS, SUMMARY_COLUMNS
-from .listing import digest_text, moment, name_text, print_facts, print_listing
 from .matching import Place, all_names, matching_places
 from .registry_calls import Connection, complete_digest, path_with_query
-from .tables import bytes_text
 
 _WHOLE = "--json has all"
 """What a table of `show` says where a column is left out."""

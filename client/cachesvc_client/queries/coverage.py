@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..config import Config
+from ..console.tables import aligned
 from ..http.registry import Remote
 from ..wire.admin import EntryPage, EntryRecord
 from ..wire.compare import INERT, WITHDRAWN, Difference, differences
@@ -21,7 +22,6 @@ from ..wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveReques
 from ..wire.wanted import SeenEnvironment
 from .explain import environment_facts, is_use_here
 from .planned import Plan, PlannedEnvironment, assumed
-from .tables import aligned
 from .transfer import registry_of
 
 CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
