@@ -130,7 +130,7 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
         one for one in command.params if one.name not in ("help", "install_completion", "show_completion")
     ]
     words = [
-        one.name.upper() if one.required else f"[{one.name.upper()}]"
+        metavar(one) if one.required else f"[{metavar(one)}]"
         for one in shown
         if one.param_type_name == "argument"
     ]
@@ -145,7 +145,7 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
 
 def _server_row(parameter: Any) -> tuple[str, str, str]:
     if parameter.param_type_name == "argument":
-        return f"`{parameter.name.upper()}`", getattr(parameter, "help", None) or "", ""
+        return f"`{metavar(parameter)}`", getattr(parameter, "help", None) or "", ""
     value = "" if parameter.is_flag else f" {metavar(parameter)}"
     named = ", ".join((*parameter.opts, *parameter.secondary_opts))
     default = parameter.default

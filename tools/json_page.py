@@ -19,14 +19,14 @@ from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
 from cachesvc.cli.admin.trust import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
+from cachesvc.cli.oci.mcv import ImportedImage
+from cachesvc.cli.oci.transfer import ReceivedBundle, SentBundle
 from cachesvc.registry.backup import BackupPart
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
 from cachesvc.warm.report import PLAN_FORMAT
 from cachesvc_client.commands.doctor import Check
-from cachesvc_client.commands.oci_mcv import ImportedImage
-from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
 from cachesvc_client.commands.stats import NameStarts, StartRecord
 from cachesvc_client.commands.verify import Verification
 from cachesvc_client.console.documents import (

@@ -50,11 +50,11 @@ COMMANDS = {
         "push",
         "cosign",
         "verify",
-        "oci",
         "stats",
         "cache",
         "node",
     ),
+    "oci": ("oci",),
     "admin": ("admin",),
 }
 """Modules of this package, in the order of the help, with the commands that each registers."""
@@ -78,7 +78,7 @@ def root(
 
 
 def main() -> None:
-    """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
+    """Run the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
     ``--json`` that line is JSON."""
     try:
         for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
@@ -86,9 +86,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     try:
-        if wants_json(sys.argv):
-            sys.exit(_run_for_program())
-        app(prog_name="cachesvc")
+        sys.exit(_run())
     except CacheSvcError as error:
         report_error(error, sys.argv)
         if sys.argv[1:2] == ["warm"] and wants_json(sys.argv):
@@ -97,15 +95,22 @@ def main() -> None:
         sys.exit(error.exit_status)
 
 
-def _run_for_program() -> int:
-    """Runs the command and returns its exit status. Raises ``InvalidRequest`` for a mistake in the command
-    line, which Typer would print as text."""
+def _run() -> int:
+    """Run the command and return its exit status. Raise ``InvalidRequest`` for a mistake in the command line,
+    which Typer would print as several lines."""
     try:
         status = app(prog_name="cachesvc", standalone_mode=False)
     except Exception as error:
         # Typer has its own copy of Click, or uses the installed one, by version: no class names both.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            return InvalidRequest.exit_status
+        if type(error).__name__ == "Abort":  # the end of the input where a question was asked
+            return 130
         if hasattr(error, "format_message"):
-            raise InvalidRequest(str(error.format_message()), "see --help") from None
+            path = getattr(getattr(error, "ctx", None), "command_path", "cachesvc")
+            message = str(error.format_message()).rstrip(".").replace("Value error, ", "")
+            raise InvalidRequest(f"{path}: {message}", f"see: {path} --help") from None
         raise
     return status if isinstance(status, int) else 0
 

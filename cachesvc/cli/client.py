@@ -28,7 +28,6 @@ _CLIENT_COMMANDS = {
     "push": "Publish bundle files.",
     "cosign": "Add your signature to bundle files that others have signed.",
     "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
-    "oci": "Exchange bundles with OCI registries and image layouts, also as images of MCV.",
     "stats": "Show what the starts on this machine came to.",
     "cache": "Show and empty the store that the processes of this node share.",
     "node": "Keep a store of this node warm, from which services start without the registry.",

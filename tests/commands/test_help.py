@@ -87,7 +87,7 @@ def test_every_command_of_the_client_has_the_look_of_the_servers(capsys):
     ("words", "parts"),
     [
         (["doctr"], ["command: 'doctr'", "did you mean doctor?"]),
-        (["oci", "psh"], ["cachesvc-client oci", "did you mean push?"]),
+        (["cache", "siz"], ["cachesvc-client cache", "did you mean size?"]),
         (["run", "team/x", "--stict", "--", "python"], ["no option --stict", "did you mean --strict?"]),
         (["run", "team/x", "--mode", "readwrit"], ["--mode: 'readwrit'", "did you mean readwrite?"]),
         (["run", "team/x", "python", "-c", "1"], ["too many arguments: python", "NAME -- COMMAND…"]),
@@ -108,6 +108,14 @@ def test_the_servers_program_names_the_nearest_command(server_program):
     assert status == 2 and "Did you mean 'serve'" in err and "python -m" not in err
     assert "Did you mean 'tokens'?" in server_program("admin", "token")[2]
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
+    for words, part in {
+        ("oci", "psh"): "cachesvc oci: No such command 'psh'. Did you mean 'push'?",
+        ("oci", "push", "file", "host/x", "--plan-http"): "--plain-http",
+        ("oci", "push", "file"): "Missing argument 'REFERENCE' (see: cachesvc oci push --help)",
+        ("oci", "push", "file", "host/x", "--format", "tar"): "'bundle', 'mcv', 'volume'",
+    }.items():
+        status, out, err = server_program(*words)
+        assert (status, out, err.count("\n")) == (2, "", 1) and err.startswith("error: ") and part in err, err
 
 
 def test_the_examples_of_the_help_are_command_lines_that_parse(capsys, monkeypatch):

@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 from registry_making import Publication, make
 
+from cachesvc.cli.oci.transfer import receive
+from cachesvc.oci.bundle_artifact import put_bundle, tag_bundles
+from cachesvc.oci.image_layout import layout_target, open_layout
 from cachesvc_client.agent.measures import Measures
 from cachesvc_client.agent.round import Keeper, Selection
 from cachesvc_client.agent.watch import Pattern
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.commands.oci_transfer import receive
 from cachesvc_client.commands.verify import verify
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
@@ -31,8 +33,6 @@ from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.oci.bundle_artifact import put_bundle, tag_bundles
-from cachesvc_client.oci.image_layout import layout_target, open_layout
 from cachesvc_client.queries.transfer import pull
 from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_bundles, accept_revisions

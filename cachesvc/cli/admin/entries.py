@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 from cachesvc_client.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
 from cachesvc_client.console.documents import error_record
 from cachesvc_client.console.listing import digest_text
@@ -18,11 +19,11 @@ from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.text import count_text
 
+from .. import completion
+from ..arguments import EntryId
 from ..group import Group
-from . import admin, completion
-from .arguments import EntryId
+from . import admin
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 
 names = typer.Typer(cls=Group, no_args_is_help=True, help="What namespaces have entries under.")
 entries = typer.Typer(cls=Group, no_args_is_help=True, help="Lines of revisions: search, show, delete.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
@@ -35,12 +36,11 @@ from cachesvc_client.wire.names import Name, Tag
 from cachesvc_client.wire.records import Manifest
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import RevisionId, parse_option
 from ..lifetime import parse_lifetime
 from . import admin
-from .arguments import RevisionId, parse_option
 from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
-from .output import Apply, AsJson, show_plan
 from .revisions import revisions
 
 if TYPE_CHECKING:

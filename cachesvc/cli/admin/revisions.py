@@ -7,6 +7,18 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.output import (
+    Apply,
+    AsJson,
+    Form,
+    Output,
+    print_json,
+    show_facts,
+    show_line,
+    show_plan,
+    show_record,
+    show_table,
+)
 from cachesvc_client.console.columns import REVISION_COLUMNS
 from cachesvc_client.console.documents import present
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
@@ -31,22 +43,10 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.provenance import read_statement
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import RevisionId, parse_option
 from ..group import Group
 from . import admin
-from .arguments import RevisionId, parse_option
 from .connection import connect
-from .output import (
-    Apply,
-    AsJson,
-    Form,
-    Output,
-    print_json,
-    show_facts,
-    show_line,
-    show_plan,
-    show_record,
-    show_table,
-)
 
 revisions = typer.Typer(cls=Group, no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
 quarantines = typer.Typer(cls=Group, no_args_is_help=True, help="Revisions that are not offered.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import show_plan
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.node.store import NodeStore, default_root
@@ -22,8 +23,7 @@ from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 
-from .arguments import parse_option
-from .output import show_plan
+from ..arguments import parse_option
 from .trust import TRUST_COLUMNS, TrustRow, root_rows, target_rows
 
 if TYPE_CHECKING:

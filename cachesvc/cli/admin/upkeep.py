@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
 from cachesvc_client.console.tables import aligned, bytes_text
 from cachesvc_client.queries.coverage import environment_label
@@ -19,10 +20,9 @@ from cachesvc_client.wire.errors import InvalidRequest, NotWarm
 from cachesvc_client.wire.mirrors import MirrorState
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import parse_namespace
 from . import admin
-from .arguments import parse_namespace
 from .connection import connect
-from .output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
 
 
 @dataclass(frozen=True, slots=True)

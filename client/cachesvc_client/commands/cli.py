@@ -26,7 +26,6 @@ from .entry_commands import add_coverage, add_environment, add_explain
 from .inventory_commands import add_ls, add_search, add_show
 from .login_commands import add_login, add_logout, add_whoami
 from .node import add_node
-from .oci import add_oci
 from .parser import Parser, examples
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ def parser(program: str) -> Parser:
         _add_push,
         add_cosign,
         _add_verify,
-        add_oci,
         add_stats,
         add_cache,
         add_node,

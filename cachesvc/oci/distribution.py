@@ -10,11 +10,12 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 
-from ..http.connection import Response
-from ..http.downloads import follow_redirect
-from ..http.origin import Network
-from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, Corrupt, NotFound, ProtocolMismatch
+from cachesvc_client.http.connection import Response
+from cachesvc_client.http.downloads import follow_redirect
+from cachesvc_client.http.origin import Network
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import CacheSvcError, Corrupt, NotFound, ProtocolMismatch
+
 from .calls import REDIRECTS, RETRIES, Answer, Calls, Request
 from .credentials import CredentialSource, find_credentials
 from .descriptors import INDEXES, MANIFESTS, MAX_MANIFEST_BYTES, Descriptor, Document, index, read_document

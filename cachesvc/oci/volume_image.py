@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..wire.codec import canonical
-from ..wire.digest import Digest
-from ..wire.errors import StorageFull
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import StorageFull
+
 from .descriptors import Descriptor, Document, manifest
 from .mcv import CONFIG
 from .places import CHUNK, Blob, ImageTarget

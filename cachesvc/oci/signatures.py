@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ..bundle.seal import PublicKey, Signer
-from ..trust.accept import Accepted
-from ..wire.codec import canonical
-from ..wire.digest import Digest
+from cachesvc_client.bundle.seal import PublicKey, Signer
+from cachesvc_client.trust.accept import Accepted
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+
 from .descriptors import DSSE, Descriptor, Document, manifest
 from .places import Blob, ImageTarget
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..wire.errors import Corrupt
+from cachesvc_client.wire.errors import Corrupt
 
 BLOCK = 512
 """Number of bytes of a header; content is filled up to a multiple of it."""

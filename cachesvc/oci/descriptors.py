@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..wire import codec
-from ..wire.digest import Digest
-from ..wire.errors import Corrupt, InvalidRequest, TooLarge
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, TooLarge
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"

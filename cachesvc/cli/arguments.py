@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from cachesvc_client.wire.errors import InvalidRequest
-from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.names import Name, Namespace
 
 T = TypeVar("T")
 
@@ -29,3 +29,8 @@ def parse_option(build: Callable[[], T]) -> T:
 def parse_namespace(text: str) -> Namespace:
     """Returns ``text`` as a namespace. Raises ``InvalidRequest`` that says what is allowed."""
     return parse_option(lambda: Namespace(text))
+
+
+def parse_name(text: str) -> Name:
+    """Return ``text`` as ``namespace/name[:tag]``. Raises ``InvalidRequest`` that says what is allowed."""
+    return parse_option(lambda: Name.parse(text))

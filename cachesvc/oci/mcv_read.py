@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from ..bundle.pack import SourceFile
-from ..kinds import KINDS
-from ..kinds.rules import FileRule, KindRules
-from ..wire import codec
-from ..wire.errors import Corrupt, InvalidRequest, StorageFull
-from ..wire.records import MAX_FILES, MAX_RAW_BYTES
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, StorageFull
+from cachesvc_client.wire.records import MAX_FILES, MAX_RAW_BYTES
+
 from .descriptors import Document, read_texts
 from .mcv import LAYERS, MAX_METADATA_BYTES, CacheFormat, format_of, targets
 from .places import ImageSource, read_small

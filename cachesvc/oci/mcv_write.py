@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..bundle.pack import PackReader
-from ..http.uploads import file_chunks
-from ..kinds import KINDS
-from ..kinds.rules import KindRules
-from ..wire.codec import canonical
-from ..wire.digest import Digest
-from ..wire.errors import InvalidRequest
-from ..wire.records import FileRecord
+from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.http.uploads import file_chunks
+from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds.rules import KindRules
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.records import FileRecord
+
 from .descriptors import Descriptor, Document, manifest
 from .mcv import CONFIG, FORMATS, MAX_METADATA_BYTES, OCI_LAYER, CacheFormat
 from .places import Blob, ImageTarget

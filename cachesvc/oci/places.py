@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..wire.errors import Corrupt, TooLarge
+from cachesvc_client.wire.errors import Corrupt, TooLarge
+
 from .descriptors import Descriptor, Document
 
 CHUNK = 1 << 20

@@ -14,32 +14,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..bundle.check import ExpectedStatement, Policy, check_pack
-from ..bundle.file import SUFFIX, bundle_head, open_bundle
-from ..bundle.pack import PackReader
-from ..bundle.seal import PublicKey, Signer
-from ..config import Config
-from ..node.store import NodeStore, default_root
-from ..oci.bundle_artifact import (
-    envelopes,
-    find_bundles,
-    pack_of,
-    put_bundle,
-    tag_bundles,
-)
-from ..oci.descriptors import Descriptor, Document
-from ..oci.mcv_write import put_mcv
-from ..oci.places import ImageSource, ImageTarget
-from ..oci.signatures import put_attestation, put_signature
-from ..oci.volume_image import put_volume_image
-from ..publication.signer import signer_of
-from ..queries.transfer import file_name, is_bundle_of, pull
-from ..queries.trust import demand_trust
-from ..trust.accept import Accepted
-from ..trust_root.registry_metadata import policy_of_node
-from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
-from ..wire.names import Name, Target
+from cachesvc.oci.bundle_artifact import envelopes, find_bundles, pack_of, put_bundle, tag_bundles
+from cachesvc.oci.descriptors import Descriptor, Document
+from cachesvc.oci.mcv_write import put_mcv
+from cachesvc.oci.places import ImageSource, ImageTarget
+from cachesvc.oci.signatures import put_attestation, put_signature
+from cachesvc.oci.volume_image import put_volume_image
+from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
+from cachesvc_client.bundle.file import SUFFIX, bundle_head, open_bundle
+from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.bundle.seal import PublicKey, Signer
+from cachesvc_client.config import Config
+from cachesvc_client.node.store import NodeStore, default_root
+from cachesvc_client.publication.signer import signer_of
+from cachesvc_client.queries.transfer import file_name, is_bundle_of, pull
+from cachesvc_client.queries.trust import demand_trust
+from cachesvc_client.trust.accept import Accepted
+from cachesvc_client.trust_root.registry_metadata import policy_of_node
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
+from cachesvc_client.wire.names import Name, Target
 
 Format = Literal["bundle", "mcv", "volume"]
 """What a place gets: bundles as artifacts, an image of MCV, or an image for a volume."""
@@ -210,7 +204,7 @@ def _receive_one(
 
 def _write(path: Path, verified: Accepted, source: ImageSource, layer: Descriptor) -> None:
     """Write the bundle file, whole or not at all: the pack is checked while it is read."""
-    from ..atomic import replacing
+    from cachesvc_client.atomic import replacing
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

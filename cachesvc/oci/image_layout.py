@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from ..atomic import replacing
-from ..wire import codec
-from ..wire.digest import Digest
-from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
+from cachesvc_client.atomic import replacing
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
+
 from .descriptors import (
     MAX_ENTRIES,
     MAX_MANIFEST_BYTES,

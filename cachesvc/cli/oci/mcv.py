@@ -10,18 +10,18 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bundle.file import SUFFIX
-from ..bundle.seal import PublicKey, Signer
-from ..oci.descriptors import Document
-from ..oci.mcv_read import McvImage, read_mcv
-from ..oci.places import ImageSource
-from ..publication.build_bundle import Draft, build_bundle
-from ..wire.codec import canonical
-from ..wire.digest import Digest
-from ..wire.errors import Incompatible, InvalidRequest, StorageFull
-from ..wire.factors import Facts
-from ..wire.names import Name, Target
-from ..wire.records import Workload
+from cachesvc.oci.descriptors import Document
+from cachesvc.oci.mcv_read import McvImage, read_mcv
+from cachesvc.oci.places import ImageSource
+from cachesvc_client.bundle.file import SUFFIX
+from cachesvc_client.bundle.seal import PublicKey, Signer
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Incompatible, InvalidRequest, StorageFull
+from cachesvc_client.wire.factors import Facts
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Workload
 
 
 @dataclass(frozen=True, slots=True)

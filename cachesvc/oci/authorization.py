@@ -11,12 +11,12 @@ import re
 import time
 import urllib.parse
 
-from ..http.connection import Pool
-from ..http.links import LinkPolicy
-from ..http.origin import Origin, split_url
-from ..http.timed import Clock
-from ..wire import codec
-from ..wire.errors import (
+from cachesvc_client.http.connection import Pool
+from cachesvc_client.http.links import LinkPolicy
+from cachesvc_client.http.origin import Origin, split_url
+from cachesvc_client.http.timed import Clock
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import (
     CacheSvcError,
     Forbidden,
     InvalidRequest,
@@ -24,6 +24,7 @@ from ..wire.errors import (
     Unauthenticated,
     Unavailable,
 )
+
 from .credentials import CredentialSource
 
 TOKEN_SECONDS = 30.0

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..bundle.seal import strict_base64
-from ..wire import codec
-from ..wire.errors import InvalidRequest
+from cachesvc_client.bundle.seal import strict_base64
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import InvalidRequest
 
 _MAX_BYTES = 1 << 20
 """Largest number of bytes of a configuration that is read."""

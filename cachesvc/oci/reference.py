@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..http.origin import Origin, split_url
-from ..wire.digest import Digest
-from ..wire.errors import InvalidRequest
+from cachesvc_client.http.origin import Origin, split_url
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest
 
 _EXPECTED = "expected host[:port]/repository[:tag] or host[:port]/repository@sha256:…"
 _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::[0-9]{1,5})?"

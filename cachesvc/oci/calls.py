@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .. import __version__
-from ..http.connection import Body, Pool, Response
-from ..http.downloads import MAX_REDIRECTS, follow_redirect
-from ..http.links import LinkPolicy
-from ..http.origin import Network, Origin
-from ..http.timed import Clock
-from ..wire import codec
-from ..wire.errors import (
+from cachesvc_client import __version__
+from cachesvc_client.http.connection import Body, Pool, Response
+from cachesvc_client.http.downloads import MAX_REDIRECTS, follow_redirect
+from cachesvc_client.http.links import LinkPolicy
+from cachesvc_client.http.origin import Network, Origin
+from cachesvc_client.http.timed import Clock
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import (
     CacheSvcError,
     Forbidden,
     NotFound,
@@ -26,6 +26,7 @@ from ..wire.errors import (
     Unavailable,
     printable,
 )
+
 from .authorization import Authorization
 from .credentials import CredentialSource
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..wire import codec
-from ..wire.errors import Corrupt, InvalidRequest
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest
 
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
