@@ -52,9 +52,9 @@ COMMANDS = {
         "verify",
         "stats",
         "cache",
-        "node",
     ),
     "oci": ("oci",),
+    "node": ("node",),
     "admin": ("admin",),
 }
 """Modules of this package, in the order of the help, with the commands that each registers."""

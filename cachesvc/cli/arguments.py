@@ -18,6 +18,11 @@ WebhookId = Annotated[str, typer.Argument(help="The receiver's id, of webhooks l
 EntryId = Annotated[str, typer.Argument(help="An entry's digest, or 4 or more of its first hex digits.")]
 
 
+def examples(*lines: str) -> str:
+    """Return the examples of a command, for its ``epilog``."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def parse_option(build: Callable[[], T]) -> T:
     """Returns what ``build`` makes of an option. A ``ValueError`` of ``build`` becomes ``InvalidRequest``."""
     try:

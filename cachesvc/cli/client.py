@@ -30,7 +30,6 @@ _CLIENT_COMMANDS = {
     "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
     "stats": "Show what the starts on this machine came to.",
     "cache": "Show and empty the store that the processes of this node share.",
-    "node": "Keep a store of this node warm, from which services start without the registry.",
 }
 
 

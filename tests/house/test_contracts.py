@@ -42,6 +42,7 @@ PLANTS = [
     ("The server's rooms, one way", "cachesvc.ui.planted", "cachesvc.api.planted"),
     ("The server's rooms, one way", "cachesvc.oci.planted", "cachesvc.blobs.planted"),
     ("The server's rooms, one way", "cachesvc.console.planted", "cachesvc.warm.planted"),
+    ("The server's rooms, one way", "cachesvc.agent.planted", "cachesvc.cli.planted"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.bundle.planted", "http.client"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.node.planted", "socket"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.node.planted", "torch"),

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from registry_making import Publication, make
 
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.watch import Pattern
 from cachesvc.cli.oci.transfer import receive
 from cachesvc.oci.bundle_artifact import put_bundle, tag_bundles
 from cachesvc.oci.image_layout import layout_target, open_layout
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.round import Keeper, Selection
-from cachesvc_client.agent.watch import Pattern
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey

@@ -114,8 +114,7 @@ PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input.")
 ]
 PlainHttp = Annotated[
-    bool,
-    typer.Option("--plain-http", help="HTTP to another machine, to which no credentials are sent."),
+    bool, typer.Option("--plain-http", help="HTTP to another machine, to which no credentials are sent.")
 ]
 
 
@@ -231,9 +230,7 @@ def import_(
 
 
 @oci.command("cosign-key")
-def cosign_key(
-    key: Annotated[str, typer.Argument(help="ed25519:…, as keygen printed it")],
-) -> None:
+def cosign_key(key: Annotated[str, typer.Argument(help="ed25519:…, as keygen printed it")]) -> None:
     """Print a public key as cosign verify --key takes it."""
     from cachesvc.oci.signatures import public_key_pem
     from cachesvc_client.bundle.seal import PublicKey

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..wire.names import Lane, Name, Tag, Target
+from ..wire.names import Lane, Name, Tag
 
 T = TypeVar("T")
 
@@ -48,11 +48,6 @@ def tag_argument(text: str) -> Tag:
 def lane_argument(text: str) -> Lane:
     """Parse a lane of a command line."""
     return _parse(Lane, text)
-
-
-def target_argument(text: str) -> Target:
-    """Parse a target of a command line."""
-    return _parse(Target, text)
 
 
 def _parse(parse: Callable[[str], T], text: str) -> T:

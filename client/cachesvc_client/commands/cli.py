@@ -25,7 +25,6 @@ from .cosign import add_cosign
 from .entry_commands import add_coverage, add_environment, add_explain
 from .inventory_commands import add_ls, add_search, add_show
 from .login_commands import add_login, add_logout, add_whoami
-from .node import add_node
 from .parser import Parser, examples
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ def parser(program: str) -> Parser:
         _add_verify,
         add_stats,
         add_cache,
-        add_node,
     ):
         add(commands)
     return top

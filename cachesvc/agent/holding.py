@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..wire.digest import Digest
+from cachesvc_client.wire.digest import Digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from ...http.links import address_kind
-from ...http.origin import Network
+from cachesvc_client.http.links import address_kind
+from cachesvc_client.http.origin import Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...http.registry import Remote
-from ...node.shared_store import SharedStoreWriter
-from ...wire.digest import Digest
-from ...wire.errors import CacheSvcError, NotFound
-from ...wire.names import Namespace
-from ...wire.peers import (
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.peers import (
     MAX_FAILED,
     MAX_OFFERS,
     MAX_WANTS,
@@ -24,6 +24,7 @@ from ...wire.peers import (
     PeerSource,
     PeersRequest,
 )
+
 from ..measures import Measures
 from .download import MissingPack, PeerBusy, PeerUseless, bytes_from_peer
 from .options import PeerOptions

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from ...wire.errors import InvalidRequest
+from cachesvc_client.wire.errors import InvalidRequest
+
 from ..measures import Measures
 from .options import PeerOptions
 from .shelf import Shelf

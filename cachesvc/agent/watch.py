@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..http.registry import Remote
-from ..wire.errors import NotFound
-from ..wire.factors import FactorValue
-from ..wire.names import LATEST, Name, Namespace, ShortName, Tag
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
 
 MAX_WATCHED = 1000
 """Largest number of names with their tags that one agent watches; the first ones of its patterns."""

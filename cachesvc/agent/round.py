@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..bundle.check import ExpectedStatement
-from ..http.registry import Remote, parse_resolved
-from ..node.shared_store import SharedStoreWriter
-from ..trust.accept import Accepted
-from ..trust_root.local import LocalMetadata
-from ..trust_root.registry_metadata import read_pinned, refresh_policy
-from ..wire.codec import canonical
-from ..wire.digest import Digest
-from ..wire.errors import (
+from cachesvc_client.bundle.check import ExpectedStatement
+from cachesvc_client.http.registry import Remote, parse_resolved
+from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc_client.trust.accept import Accepted
+from cachesvc_client.trust_root.local import LocalMetadata
+from cachesvc_client.trust_root.registry_metadata import read_pinned, refresh_policy
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import (
     CacheSvcError,
     Forbidden,
     NotFound,
@@ -25,11 +25,12 @@ from ..wire.errors import (
     Unauthenticated,
     Unavailable,
 )
-from ..wire.factors import FactorValue
-from ..wire.names import Name
-from ..wire.node_list import ListedRevision, NodeList, list_key, newest_first
-from ..wire.protocol import EntrySummary, ResolvedRevision, ResolveRequest
-from ..wire.records import Frame, PackRecord
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.node_list import ListedRevision, NodeList, list_key, newest_first
+from cachesvc_client.wire.protocol import EntrySummary, ResolvedRevision, ResolveRequest
+from cachesvc_client.wire.records import Frame, PackRecord
+
 from .holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
 from .measures import Measures
 from .peers.download import MissingPack
@@ -37,8 +38,8 @@ from .peers.peers import PeerBytes, Peers
 from .watch import FactorPattern, Pattern, watched_names
 
 if TYPE_CHECKING:
-    from ..config import Config
-    from ..trust_root.policy import SignerPolicy
+    from cachesvc_client.config import Config
+    from cachesvc_client.trust_root.policy import SignerPolicy
 
 _log = logging.getLogger("cachesvc")
 CALL_SECONDS = 10.0

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from ...node.shared_store import SharedStoreWriter
-from ...node.store_files import open_plain_file
-from ...wire.digest import Digest
+from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc_client.node.store_files import open_plain_file
+from cachesvc_client.wire.digest import Digest
 
 ROTATION_SECONDS = 600.0
 """Seconds after which a capability is replaced. The one before it counts for as long again: offers are passed

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ...bundle.layout import PACK_MAGIC
-from ...http.timed import Clock, TimedSocket
-from ...wire.digest import Digest
-from ...wire.names import Namespace
-from ...wire.peers import PeerSource
-from ...wire.records import Frame
+from cachesvc_client.bundle.layout import PACK_MAGIC
+from cachesvc_client.http.timed import Clock, TimedSocket
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.peers import PeerSource
+from cachesvc_client.wire.records import Frame
+
 from .options import PeerOptions
 from .server import GRACE_SECONDS, LEAST_RATE
 

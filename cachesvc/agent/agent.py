@@ -17,8 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..node.shared_store import SharedStoreWriter
-from ..wire.errors import CacheSvcError
+from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc_client.wire.errors import CacheSvcError
+
 from .measures import Measures
 from .pages import serve_pages
 from .peers.options import PeerOptions
@@ -27,7 +28,7 @@ from .peers.server import serve_packs
 from .round import Keeper, Selection
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from cachesvc_client.config import Config
 
 _log = logging.getLogger("cachesvc")
 MAX_PAUSE_SECONDS = 60.0

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ..wire.errors import InvalidRequest
+from cachesvc_client.wire.errors import InvalidRequest
+
 from .measures import Measures
 
 STALLED_SECONDS = 1800.0
