@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ import cachesvc
 from cachesvc_client.console.answers import report_error, wants_json
 from cachesvc_client.console.documents import error_document
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
+from cachesvc_client.wire.suggestion import did_you_mean
 
 from .group import Group
 
@@ -33,26 +34,12 @@ COMMANDS = {
     "warm": ("warm",),
     "warm_report": ("warm-report",),
     "describe_gpu": ("describe-gpu",),
-    "client": (
-        "keygen",
-        "login",
-        "logout",
-        "whoami",
-        "run",
-        "ls",
-        "search",
-        "show",
-        "explain",
-        "coverage",
-        "environment",
-        "doctor",
-        "pull",
-        "push",
-        "cosign",
-        "verify",
-        "stats",
-        "cache",
-    ),
+    "signing": ("keygen", "cosign"),
+    "login": ("login", "logout", "whoami"),
+    "client": ("run", "doctor", "explain", "environment", "pull", "stats", "cache"),
+    "reader": ("ls", "search", "show"),
+    "coverage": ("coverage",),
+    "bundles": ("push", "verify"),
     "oci": ("oci",),
     "node": ("node",),
     "admin": ("admin",),
@@ -108,11 +95,22 @@ def _run() -> int:
         if type(error).__name__ == "Abort":  # the end of the input where a question was asked
             return 130
         if hasattr(error, "format_message"):
-            path = getattr(getattr(error, "ctx", None), "command_path", "cachesvc")
-            message = str(error.format_message()).rstrip(".").replace("Value error, ", "")
-            raise InvalidRequest(f"{path}: {message}", f"see: {path} --help") from None
+            raise _mistake(error) from None
         raise
     return status if isinstance(status, int) else 0
+
+
+def _mistake(error: Any) -> InvalidRequest:
+    """Return a mistake in the command line, which Click found, with the nearest word of that command."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "cachesvc"
+    message, hint = str(error.format_message()), f"see: {path} --help"
+    if context and hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        message = f"No such option: {error.option_name}"
+        known = [name for parameter in context.command.params for name in parameter.opts]
+        hint = did_you_mean(error.option_name, known, hint)
+    message = message.rstrip(".").replace("Value error, ", "")
+    return InvalidRequest(f"{path}: {message}", hint)
 
 
 def needed_modules(word: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cachesvc_client.console import listing
 from cachesvc_client.console.documents import document
 from cachesvc_client.console.listing import Columns, print_facts, print_listing
 from cachesvc_client.wire.errors import printable
@@ -74,6 +75,11 @@ def show_line(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
+def form_of(output: Form, as_json: bool) -> listing.Form:
+    """Return how a listing is printed that has both ``--output`` and ``--json``."""
+    return "json" if as_json else output.value
+
+
 def show_table(
     rows: Sequence[Any],
     columns: Columns,
@@ -84,7 +90,7 @@ def show_table(
     """Prints a table with headings, or an answer in JSON with ``rows``, or CSV; where there are no rows, the
     line ``if_empty``. A table fits the terminal: columns that are needed less are left out, and named on
     stderr."""
-    print_listing(_Command.name, rows, columns, "json" if as_json else output.value, if_empty)
+    print_listing(_Command.name, rows, columns, form_of(output, as_json), if_empty)
 
 
 def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: bool) -> None:

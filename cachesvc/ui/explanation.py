@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, demand
+from cachesvc.queries.coverage import CoveredEntries
 from cachesvc.registry import environments, inventory, names
 from cachesvc.registry.resolve import resolve_each
-from cachesvc_client.queries.coverage import CoveredEntries
 from cachesvc_client.queries.explain import EntryVerdict, Explanation, environment_facts, judge, not_installed
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound

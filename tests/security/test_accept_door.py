@@ -22,10 +22,10 @@ from cachesvc.agent.watch import Pattern
 from cachesvc.cli.oci.transfer import receive
 from cachesvc.oci.bundle_artifact import put_bundle, tag_bundles
 from cachesvc.oci.image_layout import layout_target, open_layout
+from cachesvc.queries.verify import verify
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.commands.verify import verify
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
@@ -33,7 +33,7 @@ from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.queries.transfer import pull
+from cachesvc_client.queries.pull import pull
 from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_bundles, accept_revisions
 from cachesvc_client.trust.accept import Acceptance, Accepted

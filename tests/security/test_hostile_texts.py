@@ -201,13 +201,13 @@ COMMANDS = [
     "admin audit",
     "admin export team -o {folder}/export",
     "admin trust show",
-    "client login {url} --token csv_x",
+    "login {url} --token csv_x",
     "client doctor team/bert",
-    "client coverage team/bert",
+    "coverage team/bert",
     "client explain team/bert",
     "client explain team/bert --provenance",
     "client pull team/bert --into {folder}/bundles",
-    "client verify team/bert",
+    "verify team/bert",
 ]
 """Commands of ``cachesvc`` and (*client*) of ``cachesvc-client`` that show what a registry answered."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.bundles import push
 from cachesvc.warm import claims
 from cachesvc.warm.context import RegistryAccess, WarmContext
 from cachesvc.warm.phase import PhaseResult
@@ -26,7 +27,6 @@ from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.queries.transfer import push
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name

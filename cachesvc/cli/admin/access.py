@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cachesvc.console.columns import SIGNER_COLUMNS
 from cachesvc.console.output import (
     Apply,
     AsJson,
@@ -20,10 +21,10 @@ from cachesvc.console.output import (
     show_record,
     show_table,
 )
-from cachesvc_client.console.columns import SIGNER_COLUMNS
+from cachesvc.queries.registry_calls import all_pages, path_with_query
 from cachesvc_client.console.listing import moment
 from cachesvc_client.console.tables import bytes_text, time_text
-from cachesvc_client.queries.registry_calls import Connection, all_pages, path_with_query
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.admin import (
     BOUNDS,
     AuditPage,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from cachesvc_client.queries.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
 

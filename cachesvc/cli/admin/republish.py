@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
+from cachesvc.queries.registry_calls import all_pages, complete_digest
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
@@ -24,7 +25,6 @@ from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
-from cachesvc_client.queries.registry_calls import all_pages, complete_digest
 from cachesvc_client.queries.trust import check_publisher
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.columns import REVISION_COLUMNS
 from cachesvc.console.output import (
     Apply,
     AsJson,
@@ -19,13 +20,13 @@ from cachesvc.console.output import (
     show_record,
     show_table,
 )
-from cachesvc_client.console.columns import REVISION_COLUMNS
+from cachesvc.queries.matching import entries_in, is_pattern
+from cachesvc.queries.registry_calls import complete_digest
 from cachesvc_client.console.documents import present
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
 from cachesvc_client.console.tables import bytes_text, time_text
-from cachesvc_client.queries.matching import entries_in, is_pattern
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
-from cachesvc_client.queries.registry_calls import Connection, complete_digest
 from cachesvc_client.wire.admin import (
     MAX_DESCENDANTS,
     Descendant,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.columns import SIGNER_COLUMNS
 from cachesvc.console.output import (
     Apply,
     AsJson,
@@ -19,11 +20,10 @@ from cachesvc.console.output import (
     show_record,
     show_table,
 )
+from cachesvc.queries.registry_calls import path_with_query
 from cachesvc_client.bundle.seal import PublicKey, key_text
-from cachesvc_client.console.columns import SIGNER_COLUMNS
 from cachesvc_client.console.listing import Columns, moment, name_and_lane
 from cachesvc_client.console.tables import time_text
-from cachesvc_client.queries.registry_calls import path_with_query
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner

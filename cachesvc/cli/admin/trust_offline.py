@@ -15,7 +15,7 @@ from cachesvc.console.output import show_plan
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.node.store import NodeStore, default_root
-from cachesvc_client.queries.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.trust_root.metadata import read_root, read_targets
 from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.signed import SignedFile

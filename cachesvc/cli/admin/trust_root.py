@@ -10,7 +10,7 @@ import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, key_text
-from cachesvc_client.queries.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.trust_root.metadata import Revocation
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from cachesvc.console.output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
+from cachesvc.queries.matching import check_namespace
+from cachesvc.queries.registry_calls import path_with_query
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.console.tables import aligned, bytes_text
-from cachesvc_client.queries.coverage import environment_label
-from cachesvc_client.queries.matching import check_namespace
-from cachesvc_client.queries.registry_calls import Connection, path_with_query
+from cachesvc_client.console.tables import aligned, bytes_text, environment_label
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotWarm

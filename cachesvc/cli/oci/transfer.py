@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cachesvc.oci.bundle_artifact import envelopes, find_bundles, pack_of, put_bundle, tag_bundles
 from cachesvc.oci.descriptors import Descriptor, Document
@@ -25,15 +25,16 @@ from cachesvc_client.bundle.file import SUFFIX, bundle_head, open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, Signer
 from cachesvc_client.config import Config
-from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.signer import signer_of
-from cachesvc_client.queries.transfer import file_name, is_bundle_of, pull
-from cachesvc_client.queries.trust import demand_trust
+from cachesvc_client.queries.pull import file_name, is_bundle_of, pull
+from cachesvc_client.queries.trust import demand_trust, policy_here
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.trust_root.registry_metadata import policy_of_node
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
 from cachesvc_client.wire.names import Name, Target
+
+if TYPE_CHECKING:
+    from cachesvc_client.node.store import NodeStore
 
 Format = Literal["bundle", "mcv", "volume"]
 """What a place gets: bundles as artifacts, an image of MCV, or an image for a volume."""
@@ -122,8 +123,7 @@ def receive(
     ``NotFound``, ``InvalidRequest``, ``StorageFull``, and what the place raises.
     """
     demand_trust(config)
-    store = NodeStore(config.store or default_root())
-    policy, _ = policy_of_node(config, store)
+    policy, store = policy_here(config)
     documents = find_bundles(source, source.document(name), what)
     if into.suffix == SUFFIX and len(documents) != 1:
         raise InvalidRequest(f"{what}: {len(documents)} bundles, and one file", "name a folder")
@@ -220,8 +220,7 @@ def _write(path: Path, verified: Accepted, source: ImageSource, layer: Descripto
 def _checked_bundles(config: Config, what: str, signer: Signer | None) -> Iterator[list[CheckedBundle]]:
     """Yield the bundles that a path or a name means, whole and signed by somebody who is trusted here, or by
     this user's own key."""
-    store = NodeStore(config.store or default_root())
-    policy, _ = policy_of_node(config, store)
+    policy, _ = policy_here(config)
     accepted = config.acceptance(policy).trusting(*([signer.public] if signer else []))
     with ExitStack() as stack:
         paths = _paths(what)

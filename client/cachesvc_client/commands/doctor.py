@@ -342,12 +342,8 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
 
 def _registry(config: Config, here: Fingerprint, names: tuple[Name, ...]) -> Iterator[Check]:
     if config.url is None:
-        yield Check(
-            "warn",
-            "registry",
-            "none is configured: only bundles",
-            "set CACHESVC_URL or run: cachesvc-client login URL",
-        )
+        hint = "set CACHESVC_URL or run: cachesvc login URL"
+        yield Check("warn", "registry", "none is configured: only bundles", hint)
         return
     try:
         with Remote(config.url, config.token) as remote:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ..wire.durations import duration_text
 from ..wire.errors import printable
+from ..wire.factors import Fingerprint
 
 _LEAST_WIDTH = 12
 """Characters that a column has at least, however narrow the terminal is."""
@@ -111,3 +112,9 @@ def distance_text(seconds: int | None, now: float) -> str:
     if abs(ahead) < 1:
         return "now"
     return f"in {duration_text(ahead)}" if ahead > 0 else f"{duration_text(-ahead)} ago"
+
+
+def environment_label(facts: Fingerprint) -> tuple[str, str, str]:
+    """Return torch, device and interpreter of an environment, as tables show them."""
+    device = facts.get("gpu") or f"cpu {facts.get('cpu_isa', '')}".rstrip()
+    return str(facts.get("torch", "-")), str(device), str(facts.get("python_abi", "-"))

@@ -23,7 +23,7 @@ from ..wire.partitions import environment
 from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
 from ..wire.reports import STATES
 from .offer import ask_offer
-from .transfer import registry_of
+from .pull import registry_of
 
 Verdict = Literal["fits", "withheld", "refused", "differs"]
 

@@ -18,7 +18,7 @@ from ..wire.names import Name, Tag
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
-from .transfer import every_revision, registry_of
+from .pull import every_revision, registry_of
 from .trust import demand_trust, registry_policy
 
 _DISTRIBUTION = "pkg:pypi/"

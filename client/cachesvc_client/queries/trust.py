@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..config import Config, Login
 from ..console.answers import other_login
 from ..node.store import NodeStore, default_root
-from ..trust_root.registry_metadata import policy_of
+from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.errors import Untrusted
 from ..wire.names import Lane, Name, Target
 from ..wire.records import Statement
@@ -63,3 +63,10 @@ def registry_policy(config: Config, remote: Remote) -> Policy | None:
     if config.trust_root is None:
         return None
     return policy_of(config, NodeStore(config.store or default_root()), remote)
+
+
+def policy_here(config: Config) -> tuple[Policy | None, NodeStore]:
+    """Return who decides about signers by the trust metadata that this node has, and the node store, which
+    keeps them; no registry is asked. Raise as `policy_of_node` does."""
+    store = NodeStore(config.store or default_root())
+    return policy_of_node(config, store)[0], store

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..wire.admin import EntryPage, NamespaceRecord
-from ..wire.errors import Forbidden, InvalidRequest, NotFound
-from ..wire.names import Name, Namespace, ShortName, Tag
-from ..wire.protocol import NameSummary, WhoAmI
-from ..wire.suggestion import did_you_mean
-from .registry_calls import Connection, all_pages
+from cachesvc_client.queries.names import Connection, all_names, namespaces_of
+from cachesvc_client.wire.admin import EntryPage
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound
+from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
+from cachesvc_client.wire.protocol import NameSummary
+from cachesvc_client.wire.suggestion import did_you_mean
+
+from .registry_calls import all_pages
 
 _LIST_NAMES = "the command ls lists the names"
 
@@ -44,29 +46,6 @@ class Place:
 def is_pattern(text: str) -> bool:
     """Return whether a text has wildcards, as file names have them."""
     return any(character in text for character in "*?[")
-
-
-def namespaces_of(registry: Connection) -> list[Namespace]:
-    """Return the namespaces that the user may see.
-
-    Raises ``Forbidden`` for a token that reads every namespace and administers none: it cannot list them.
-    """
-    who = registry.call("GET", "/v1/whoami", None, WhoAmI)
-    if who.namespace != "*":
-        return [Namespace(who.namespace)]
-    try:
-        return [row.namespace for row in registry.rows("/v1/namespaces", NamespaceRecord)]
-    except Forbidden:
-        raise Forbidden(
-            f"token {who.token} reads every namespace, and only an administrator's token lists them",
-            "name a namespace: NAMESPACE or NAMESPACE/NAME",
-        ) from None
-
-
-def all_names(registry: Connection, namespaces: list[Namespace] | None = None) -> list[NameSummary]:
-    """Return the names of these namespaces; by default of every one that the user may see."""
-    spaces = namespaces_of(registry) if namespaces is None else namespaces
-    return [row for space in spaces for row in registry.rows(f"/v1/namespaces/{space}/names", NameSummary)]
 
 
 def matching_names(registry: Connection, text: str) -> list[NameSummary]:

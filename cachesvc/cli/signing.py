@@ -1,38 +1,50 @@
-"""The command ``cosign``: add a signature to bundle files that others have signed."""
+"""``cachesvc keygen | cosign``: makes a signing key, and adds a signature to bundle files of others."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from ..wire.errors import printable
+import typer
+
+from cachesvc_client.wire.errors import printable
+
+from . import app
+from .arguments import examples
 
 if TYPE_CHECKING:
-    from ..bundle.seal import PublicKey, Signer, TrustedKey
-    from ..config import Config
-    from ..trust.accept import Accepted
+    from cachesvc_client.bundle.seal import PublicKey, Signer, TrustedKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.trust.accept import Accepted
 
 
-def add_cosign(commands: Any) -> None:
-    """Add the command to the parser of all commands."""
-    cosign = commands.add_parser("cosign", help="add your signature to bundle files that others have signed")
-    cosign.add_argument("files", nargs="+", type=Path, metavar="FILE", help="bundle files (*.cachesvc)")
-    cosign.set_defaults(command=_cosign)
+@app.command(epilog=examples("cachesvc keygen ci.key"))
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the private key; must not exist.")],
+) -> None:
+    """Make a signing key, for a publisher."""
+    from cachesvc_client.bundle.seal import SigningKey
+
+    key = SigningKey.generate()
+    key.save(file)
+    print(key.public)
 
 
-def _cosign(arguments: argparse.Namespace) -> int:
-    from ..config import Config
-    from ..publication.signer import demand_signer
+@app.command()
+def cosign(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Bundle files (*.cachesvc).")],
+) -> None:
+    """Add your signature to bundle files that others have signed."""
+    from cachesvc_client.config import Config
+    from cachesvc_client.publication.signer import demand_signer
 
     config = Config.read()
     signer = demand_signer(config, "no signing key")
-    for path in arguments.files:
+    for path in files:
         verified = cosign_bundle(path, signer, config)
         statement = verified.manifest.statement
         signers = f"signed by {verified.signer.short}, and now by {signer.public.short}"
         print(printable(f"{path}: {statement.full_name} {statement.target}: {signers}"))
-    return 0
 
 
 def cosign_bundle(path: Path, signer: Signer, config: Config) -> Accepted:
@@ -42,16 +54,15 @@ def cosign_bundle(path: Path, signer: Signer, config: Config) -> Accepted:
     that the pinned root names, although one alone may be too few there. Raise ``Untrusted``, ``Corrupt``,
     ``NotFound``, ``StorageFull``; the file is then as it was.
     """
-    from ..bundle.check import check_pack
-    from ..bundle.file import open_bundle, replace_envelope
-    from ..node.store import NodeStore, default_root
-    from ..trust.accept import Acceptance
-    from ..trust_root.registry_metadata import policy_of_node
+    from cachesvc_client.bundle.check import check_pack
+    from cachesvc_client.bundle.file import open_bundle, replace_envelope
+    from cachesvc_client.queries.trust import policy_here
+    from cachesvc_client.trust.accept import Acceptance
 
     envelope, offset = open_bundle(path)
     trusted: list[PublicKey | TrustedKey] = [*config.trusted_keys]
     if config.trust_root is not None:
-        policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
+        policy, _ = policy_here(config)
         trusted += policy.keys if policy is not None else ()
     others = [trust for trust in trusted if getattr(trust, "key", trust) != signer.public]
     verified = Acceptance(others).accept_signed(envelope, None)

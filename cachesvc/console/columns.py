@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .listing import Columns, digest_text, moment, name_text
-from .tables import bytes_text
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import bytes_text
 
 NAME_COLUMNS: Columns = {
     "name": lambda row: f"{row.namespace}/{row.name}",

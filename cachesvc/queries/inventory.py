@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..console.columns import REVISION_COLUMNS, SUMMARY_COLUMNS
-from ..console.listing import digest_text, moment, name_text, print_facts, print_listing
-from ..console.tables import bytes_text
-from ..wire.admin import RevisionRecord
-from ..wire.durations import duration_text
-from ..wire.errors import InvalidRequest, NotFound, printable
-from ..wire.protocol import EntrySummary, EnvironmentUse, NameSummary
-from ..wire.reports import STATES
-from .matching import Place, all_names, matching_places
-from .registry_calls import Connection, complete_digest, path_with_query
+from cachesvc.console.columns import REVISION_COLUMNS, SUMMARY_COLUMNS
+from cachesvc_client.console.listing import digest_text, moment, name_text, print_facts, print_listing
+from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.names import Connection, all_names
+from cachesvc_client.wire.admin import RevisionRecord
+from cachesvc_client.wire.durations import duration_text
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, printable
+from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, NameSummary
+from cachesvc_client.wire.reports import STATES
+
+from .matching import Place, matching_places
+from .registry_calls import complete_digest, path_with_query
 
 _WHOLE = "--json has all"
 """What a table of `show` says where a column is left out."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..wire.digest import Digest
-from ..wire.errors import InvalidRequest, NotFound
-from ..wire.factors import BY_NAME, FactorValue, Facts, Fingerprint
-from ..wire.suggestion import did_you_mean
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
+from cachesvc_client.wire.factors import BY_NAME, FactorValue, Facts, Fingerprint
+from cachesvc_client.wire.suggestion import did_you_mean
 
 MACHINE_FACTORS = (
     *("gpu", "compute_capability", "driver", "gpu_count", "mig"),
@@ -89,7 +89,7 @@ class Plan:
 def named(text: str, seen: Sequence[PlannedEnvironment]) -> list[PlannedEnvironment]:
     """Return the seen environments that ``text`` names: the begin of a digest, as ``coverage --json`` has it,
     or a part of the name of the GPU. Raises ``NotFound``."""
-    from ..wire.partitions import known_partition
+    from cachesvc_client.wire.partitions import known_partition
 
     short = text.removeprefix("sha256:").lower()
     rows = [
@@ -109,7 +109,7 @@ def named(text: str, seen: Sequence[PlannedEnvironment]) -> list[PlannedEnvironm
 def read_environment(path: Path) -> PlannedEnvironment:
     """Read an environment from what ``environment`` or ``doctor --json`` printed there, or from a report.
     Raises ``InvalidRequest``."""
-    from .explain import environment_facts, read_facts
+    from cachesvc_client.queries.explain import environment_facts, read_facts
 
     facts = environment_facts(read_facts(path))
     return PlannedEnvironment(facts, _label_of(path))

@@ -8,25 +8,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from ..config import Config
-from ..console.tables import aligned
-from ..http.registry import Remote
-from ..wire.admin import EntryPage, EntryRecord
-from ..wire.compare import INERT, WITHDRAWN, Difference, differences
-from ..wire.digest import Digest
-from ..wire.errors import NotFound
-from ..wire.factors import BY_NAME, Fingerprint
-from ..wire.names import Lane, Name, Tag
-from ..wire.partitions import known_partition
-from ..wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
-from ..wire.wanted import SeenEnvironment
-from .explain import environment_facts, is_use_here
+from cachesvc_client.config import Config
+from cachesvc_client.console.tables import aligned, environment_label
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.queries.explain import environment_facts, is_use_here
+from cachesvc_client.queries.pull import registry_of
+from cachesvc_client.wire.admin import EntryPage, EntryRecord
+from cachesvc_client.wire.compare import INERT, WITHDRAWN, Difference, differences
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.factors import BY_NAME, Fingerprint
+from cachesvc_client.wire.names import Lane, Name, Tag
+from cachesvc_client.wire.partitions import known_partition
+from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
+from cachesvc_client.wire.wanted import SeenEnvironment
+
 from .planned import Plan, PlannedEnvironment, assumed
-from .transfer import registry_of
 
 CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
-MAY_ALLOW: tuple[CellState, ...] = ("stale", "unknown")
-"""States that a gate may let pass beside *warm*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,12 +353,6 @@ def render(coverage: Coverage) -> str:
     if names:
         parts.append(f"\nnot known before a start, and taken to be the entry's: {', '.join(names)}")
     return "\n".join(parts)
-
-
-def environment_label(facts: Fingerprint) -> tuple[str, str, str]:
-    """Return torch, device and interpreter of an environment, as tables show them."""
-    device = facts.get("gpu") or f"cpu {facts.get('cpu_isa', '')}".rstrip()
-    return str(facts.get("torch", "-")), str(device), str(facts.get("python_abi", "-"))
 
 
 def _version(torch: object) -> list[int]:

@@ -19,8 +19,6 @@ from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
-from ..publication.publish_bundle import publish_signed
-from ..publication.signer import signer_of
 from ..restore.revision_restore import nothing_offered
 from ..trust.accept import Acceptance, Accepted
 from ..trust_root.registry_metadata import policy_of
@@ -28,7 +26,7 @@ from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
-from .trust import demand_trust, registry_policy
+from .trust import demand_trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +41,10 @@ class PulledBundle:
     signer: PublicKey
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRevision:
-    """Describes a revision that ``push`` published. ``created``: false if the registry had it already."""
-
-    path: Path
-    name: str
-    target: Target
-    revision: Digest
-    bytes: int
-    created: bool
-
-
 def registry_of(config: Config) -> Remote:
     """Return the configured registry. Raises ``InvalidRequest`` if none is configured."""
     if config.url is None:
-        raise InvalidRequest(
-            "no registry is configured", "set CACHESVC_URL or run: cachesvc-client login URL"
-        )
+        raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     return Remote(config.url, config.token, allow_links=config.allow_links)
 
 
@@ -164,26 +148,3 @@ def is_bundle_of(path: Path, verified: Accepted) -> bool:
             check_pack(path, verified.manifest, offset)
             return True
     return False
-
-
-def push(config: Config, path: Path) -> PushedRevision:
-    """Publish a bundle file under the name in its signed statement, over the head that is there now.
-
-    The registry decides whether the signer may publish. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict``
-    if another publication was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
-    """
-    signer = signer_of(config)
-    open_bundle(path)  # an error in the file is reported without a registry too
-    with registry_of(config) as remote:
-        accepted = config.acceptance(registry_policy(config, remote))
-        accepted = accepted.trusting(*([signer.public] if signer else []))
-        verified, answer = publish_signed(remote, path, accepted)
-    statement = verified.manifest.statement
-    return PushedRevision(
-        path=path,
-        name=str(statement.full_name),
-        target=statement.target,
-        revision=verified.revision,
-        bytes=verified.manifest.pack.size,
-        created=answer.created,
-    )

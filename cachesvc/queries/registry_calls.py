@@ -4,36 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from ..wire.admin import MAX_PAGE
-from ..wire.digest import Digest
-from ..wire.errors import Corrupt, InvalidRequest
+from cachesvc_client.queries.names import Connection
+from cachesvc_client.wire.admin import MAX_PAGE
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest
 
 R = TypeVar("R")
-
-
-class Connection(Protocol):
-    """A connection to a registry's API; every call sends the user's token.
-
-    The client's ``Remote`` is one. With ``cachesvc admin --local`` the API runs in this process and needs no
-    token.
-    """
-
-    def call(
-        self, method: str, path: str, record: object | None, answer_type: type[R], *, idempotent: bool = True
-    ) -> R:
-        """Send ``record`` and return the answer as ``answer_type``."""
-        ...
-
-    def rows(self, path: str, item: type[R]) -> tuple[R, ...]:
-        """Return the list at ``path``, each row as ``item``."""
-        ...
-
-    def tell(self, method: str, path: str, record: object | None = None) -> None:
-        """Send ``record`` to a route whose answer has no body."""
-        ...
 
 
 def path_with_query(path: str, **query: object) -> str:

@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundle.check import ExpectedStatement, Policy, check_pack
-from ..bundle.file import SUFFIX, open_bundle
-from ..bundle.pack import PackReader
-from ..bundle.seal import PublicKey
-from ..config import Config
-from ..console.tables import aligned, bytes_text, when_text
-from ..environment.detect import detect
-from ..http.registry import Remote, parse_resolved
-from ..node.store import NodeStore, default_root
-from ..queries.provenance import proof_facts, provenance_facts
-from ..queries.transfer import every_revision, registry_of
-from ..queries.trust import demand_trust
-from ..restore.plan import NameRequest
-from ..trust.accept import Accepted
-from ..trust_root.registry_metadata import policy_of, policy_of_node
-from ..wire.codec import canonical
-from ..wire.digest import Digest
-from ..wire.durations import MAX_OFFLINE_SECONDS
-from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
-from ..wire.names import Name
-from ..wire.proof import Proof
-from ..wire.protocol import ResolvedRevision
-from ..wire.provenance import Provenance
+from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
+from cachesvc_client.bundle.file import SUFFIX, open_bundle
+from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.config import Config
+from cachesvc_client.console.tables import aligned, bytes_text, when_text
+from cachesvc_client.environment.detect import detect
+from cachesvc_client.http.registry import Remote, parse_resolved
+from cachesvc_client.node.store import NodeStore, default_root
+from cachesvc_client.queries.provenance import proof_facts, provenance_facts
+from cachesvc_client.queries.pull import every_revision, registry_of
+from cachesvc_client.queries.trust import demand_trust
+from cachesvc_client.restore.plan import NameRequest
+from cachesvc_client.trust.accept import Accepted
+from cachesvc_client.trust_root.registry_metadata import policy_of, policy_of_node
+from cachesvc_client.wire.codec import canonical
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.durations import MAX_OFFLINE_SECONDS
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound
+from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.proof import Proof
+from cachesvc_client.wire.protocol import ResolvedRevision
+from cachesvc_client.wire.provenance import Provenance
 
 ALL_MATCH = "every frame and file has the digest that was signed"
 NOT_HERE = "not checked: the pack is not on this node"
@@ -98,7 +98,7 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
         except CacheSvcError as error:
             refused.append(error)
     if not trusted and not refused:
-        raise NotFound(f"no revision of {name} is offered", "see: cachesvc-client explain")
+        raise NotFound(f"no revision of {name} is offered", "see: cachesvc explain")
     return trusted, refused
 
 
