@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_DEFAULT_LISTEN = "127.0.0.1:8751"
-
 
 @app.command(
     epilog=examples(
@@ -61,7 +59,7 @@ def node(
     interval: Annotated[str, typer.Option(metavar="TIME", help="Between two rounds.")] = "30s",
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are.")
-    ] = _DEFAULT_LISTEN,
+    ] = "127.0.0.1:8751",
     peers: Annotated[
         str | None,
         typer.Option(

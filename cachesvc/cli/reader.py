@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from cachesvc.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
-from cachesvc.console.output import AsJson, Form, Output, form_of
-from cachesvc_client.console.answers import print_json
+from cachesvc.console.output import AsJson, Form, Output, form_of, print_json
 from cachesvc_client.console.listing import print_listing
 from cachesvc_client.wire.errors import InvalidRequest
 
@@ -124,7 +123,7 @@ def show(
     with registry_of(Config.read()) as registry:
         if _ENTRY.fullmatch(what):
             entry = read_entry(registry, what)
-            print_json("show entry", entry) if as_json else print_entry(entry)
+            print_json(entry, "entry") if as_json else print_entry(entry)
             return
         name = read_name(registry, what)
-        print_json("show", name) if as_json else print_name(name)
+        print_json(name) if as_json else print_name(name)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.console import listing
-from cachesvc_client.console.documents import document
+from cachesvc_client.console import answers, listing
 from cachesvc_client.console.listing import Columns, print_facts, print_listing
 from cachesvc_client.wire.errors import printable
 
@@ -101,9 +99,10 @@ def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: boo
         print_facts(facts)
 
 
-def print_json(value: object) -> None:
-    """Prints the answer of the command that runs: its ``format``, and the fields of a record or a mapping."""
-    typer.echo(json.dumps(document(_Command.name, value), indent=1))
+def print_json(value: object, form: str = "") -> None:
+    """Print the answer of the command that runs: its ``format``, and the fields of a record or a mapping.
+    ``form``: which of its answers, if it has several."""
+    answers.print_json(f"{_Command.name} {form}".rstrip(), value)
 
 
 def show_record(row: Any, columns: Columns, as_json: bool) -> None:

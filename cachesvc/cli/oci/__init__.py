@@ -151,7 +151,7 @@ def push(
     config, place = Config.read(), Reference.parse(reference)
     if place.digest is not None:
         raise InvalidRequest(f"{place}: a digest cannot be written to", "name a tag")
-    repository = _repository(config, place, _credentials(username, password_stdin), plain_http)
+    repository = _repository(config, place, username, password_stdin, plain_http)
     name, options = f"{place.host}/{place.repository}", _options(format, kserve, folder)
     _show_sent(send(config, what, repository, place.tag, name, options), as_json)
 
@@ -176,10 +176,10 @@ def pull(
     from cachesvc_client.config import Config
 
     config, place = Config.read(), Reference.parse(reference)
-    repository = _repository(config, place, _credentials(username, password_stdin), plain_http)
+    repository = _repository(config, place, username, password_stdin, plain_http)
     new = _NewBundle(into, name, target, signing_key, sign, here)
     receive = _receive_mcv if format is Read.mcv else _receive
-    receive(config, repository, str(place.digest or place.tag), str(place), new, "oci pull", as_json)
+    receive(config, repository, str(place.digest or place.tag), str(place), new, as_json)
 
 
 @oci.command()
@@ -226,7 +226,7 @@ def import_(
 
     new = _NewBundle(into, name, target, signing_key, sign, here)
     receive = _receive_mcv if format is Read.mcv else _receive
-    receive(Config.read(), open_layout(path), tag, str(path), new, "oci import", as_json)
+    receive(Config.read(), open_layout(path), tag, str(path), new, as_json)
 
 
 @oci.command("cosign-key")
@@ -242,13 +242,12 @@ def cosign_key(key: Annotated[str, typer.Argument(help="ed25519:…, as keygen p
 
 
 def _receive(
-    config: Config, source: ImageSource, name: str, what: str, new: _NewBundle, command: str, as_json: bool
+    config: Config, source: ImageSource, name: str, what: str, new: _NewBundle, as_json: bool
 ) -> None:
     from cachesvc_client.console.tables import aligned, bytes_text
 
     from .transfer import receive
 
-    del command
     for option in ("target", "signing_key", "sign", "here"):
         if getattr(new, option):
             raise InvalidRequest(
@@ -266,9 +265,8 @@ def _receive(
 
 
 def _receive_mcv(
-    config: Config, source: ImageSource, name: str, what: str, new: _NewBundle, command: str, as_json: bool
+    config: Config, source: ImageSource, name: str, what: str, new: _NewBundle, as_json: bool
 ) -> None:
-    from cachesvc_client.console import answers
     from cachesvc_client.console.tables import aligned
     from cachesvc_client.environment.detect import detect
     from cachesvc_client.queries.explain import read_facts
@@ -284,7 +282,7 @@ def _receive_mcv(
     options = ImportOptions(signer, full_name, full_target, facts)
     row = import_mcv(source, source.document(name), new.into, options, what)
     if as_json:
-        answers.print_json(f"{command} mcv", row)
+        print_json(row, "mcv")
         return
     files = f"{row.files} files" + (f", {row.left_out} left out" if row.left_out else "")
     cells = (row.name, row.target, files, row.signer.short, row.path)
@@ -307,10 +305,11 @@ def _signer(config: Config, new: _NewBundle) -> Signer:
 
 
 def _repository(
-    config: Config, reference: Reference, credentials: CredentialSource | None, plain_http: bool
+    config: Config, reference: Reference, username: str | None, password_stdin: bool, plain_http: bool
 ) -> Repository:
     from cachesvc.oci.distribution import Repository
 
+    credentials = _credentials(username, password_stdin)
     return Repository.of(reference, credentials, plain_http=plain_http, allow_links=config.allow_links)
 
 

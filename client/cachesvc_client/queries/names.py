@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..wire.admin import NamespaceRecord
 from ..wire.errors import CacheSvcError, Forbidden
 from ..wire.names import Namespace
 from ..wire.protocol import NameSummary, WhoAmI
+
+if TYPE_CHECKING:
+    from ..http.registry import Remote
 
 R = TypeVar("R")
 
@@ -63,34 +67,29 @@ def all_names(registry: Connection, namespaces: list[Namespace] | None = None) -
 
 
 def registry_names() -> list[str]:
-    """Return the names that the token may read, as ``namespace/name``; none where that takes too long or
-    fails."""
-    return within(_names)
+    """Return the names that the token may read, as ``namespace/name``."""
+    return ask_quickly(lambda remote: [f"{row.namespace}/{row.name}" for row in all_names(remote)])
 
 
-def within(ask: Callable[[], Iterable[str]]) -> list[str]:
-    """Return what ``ask`` returns, or nothing if it fails or takes longer than ``SECONDS``."""
+def ask_quickly(ask: Callable[[Remote], list[str]]) -> list[str]:
+    """Return what ``ask`` returns of the configured registry; nothing if that fails or takes longer than
+    ``SECONDS``."""
+    from ..config import Config
+    from ..http.registry import Remote
+
     answer: list[str] = []
 
     def run() -> None:
-        try:
-            answer.extend(ask())
-        except (CacheSvcError, OSError, ValueError):
-            answer.clear()
+        with suppress(CacheSvcError, OSError, ValueError):
+            config = Config.read()
+            if config.url is not None:
+                with Remote(
+                    config.url, config.token, timeout=SECONDS, connect_timeout=SECONDS, retries=0
+                ) as remote:
+                    answer.extend(ask(remote))
 
     # No timeout of a request bounds all of them together.
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(SECONDS)
     return [] if thread.is_alive() else answer
-
-
-def _names() -> list[str]:
-    from ..config import Config
-    from ..http.registry import Remote
-
-    config = Config.read()
-    if config.url is None:
-        return []
-    with Remote(config.url, config.token, timeout=SECONDS, connect_timeout=SECONDS, retries=0) as remote:
-        return [f"{row.namespace}/{row.name}" for row in all_names(remote)]
