@@ -1,6 +1,6 @@
 # Two images from one file:
-#   docker build --target client -t cachesvc-client .    the thin client: login, pull, push, doctor
-#   docker build --target server -t cachesvc .           the registry
+#   docker build --target client -t cachesvc-client .    the thin client: run, pull, doctor
+#   docker build --target server -t cachesvc .           the registry, and what people and CI type
 # Both run as user 10001 and need no writable root: the registry writes under /data and /tmp alone
 #   docker run --read-only --tmpfs /tmp -v cachesvc:/data -p 8750:8750 cachesvc
 # Settings are CACHESVC_SERVER_* variables. Other commands of the same image, with the same variables:

@@ -237,7 +237,7 @@ class Settings(BaseSettings):
     """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
     ``/metrics`` asks for no token: turn this on where it is kept inside."""
     peers: bool = False
-    """Have agents of nodes (``cachesvc-client node --peers``) find packs at each other: the registry passes
+    """Have agents of nodes (``cachesvc node --peers``) find packs at each other: the registry passes
     on what they offer, to those who may read the namespace."""
     web_page: bool = True
     """Serve the web page of operators at ``/ui``. It needs a login: with a token, or as ``oidc_issuer``

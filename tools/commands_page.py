@@ -28,7 +28,7 @@ HEAD = f"""\
 {generated("the commands' own help")}
 
 There are two programs. `cachesvc-client` comes with the thin client and has the commands that a service image
-needs. `cachesvc` has these commands too, and `serve`, `warm` and `admin`. The last column of a table is the
+needs. `cachesvc` has these commands too, and those that people and CI type. The last column of a table is the
 default. Exit codes are on [their own page](exit-codes.md).
 """
 
@@ -54,26 +54,6 @@ def _client_commands() -> dict[str, argparse.ArgumentParser]:
         inner = commands_of(parser)
         commands |= {f"{name} {word}": command for word, command in inner.items()} or {name: parser}
     return commands
-
-
-def _client_commands() -> dict[str, argparse.ArgumentParser]:
-    """The client's commands by name; those of a group have the group's name before them."""
-    commands: dict[str, argparse.ArgumentParser] = {}
-    for name, parser in commands_of(client_parser("cachesvc-client")).items():
-        inner = commands_of(parser)
-        commands |= {f"{name} {word}": command for word, command in inner.items()} or {name: parser}
-    return commands
-
-
-def _group(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands of a parser, each with its help; none for a command that is no group."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help for choice in action._choices_actions}
-            for name, command in action.choices.items():
-                command.description = helps.get(name)
-            return dict(action.choices)
-    return {}
 
 
 def _client_command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -130,7 +110,7 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
         one for one in command.params if one.name not in ("help", "install_completion", "show_completion")
     ]
     words = [
-        one.name.upper() if one.required else f"[{one.name.upper()}]"
+        metavar(one) if one.required else f"[{metavar(one)}]"
         for one in shown
         if one.param_type_name == "argument"
     ]
@@ -145,7 +125,7 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
 
 def _server_row(parameter: Any) -> tuple[str, str, str]:
     if parameter.param_type_name == "argument":
-        return f"`{parameter.name.upper()}`", getattr(parameter, "help", None) or "", ""
+        return f"`{metavar(parameter)}`", getattr(parameter, "help", None) or "", ""
     value = "" if parameter.is_flag else f" {metavar(parameter)}"
     named = ", ".join((*parameter.opts, *parameter.secondary_opts))
     default = parameter.default

@@ -22,8 +22,9 @@ NOTED = ROOT / "tests" / "house" / "broken.txt"
 PACKAGES = {"cachesvc": ROOT / "cachesvc", "cachesvc_client": ROOT / "client" / "cachesvc_client"}
 LINES, FILES, METHODS, FIELDS = 400, 20, 20, 10
 """What a module, a folder, a class and a bag of fields have at most."""
-FOR_SERVERS = ("wire", "bundle", "trust", "environment", "config", "http")
-"""Rooms of the client from which the server may import, beside ``kinds.kind``."""
+FOR_SERVERS = ("wire", "bundle", "trust", "environment", "config", "http", "console", "queries")
+"""Rooms of the client from which the server may import, beside ``kinds.kind``. Both programs print by
+``console`` and ask by ``queries``."""
 RECORDS = ("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config.")
 """Beginnings of modules whose classes are records of the wire, of settings or of tables."""
 _KINDS = "cachesvc_client.kinds."

@@ -19,14 +19,20 @@ from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
 from cachesvc.cli.admin.trust import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
+from cachesvc.cli.bundles import PushedRevision
+from cachesvc.cli.oci.mcv import ImportedImage
+from cachesvc.cli.oci.transfer import ReceivedBundle, SentBundle
+from cachesvc.queries.coverage import Coverage
+from cachesvc.queries.inventory import ShownEntry, ShownName
+from cachesvc.queries.verify import Verification
 from cachesvc.registry.backup import BackupPart
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
 from cachesvc.warm.report import PLAN_FORMAT
-from cachesvc_client.commands.coverage import Coverage
 from cachesvc_client.commands.doctor import Check
-from cachesvc_client.commands.documents import (
+from cachesvc_client.commands.stats import NameStarts, StartRecord
+from cachesvc_client.console.documents import (
     BY_DEFAULT,
     ERROR_FORMAT,
     RENAMED,
@@ -35,17 +41,12 @@ from cachesvc_client.commands.documents import (
     UNLIMITED,
     format_of,
 )
-from cachesvc_client.commands.explain import Explanation
-from cachesvc_client.commands.inventory import ShownEntry, ShownName
-from cachesvc_client.commands.oci_mcv import ImportedImage
-from cachesvc_client.commands.oci_transfer import ReceivedBundle, SentBundle
-from cachesvc_client.commands.provenance import ProvenanceRow
-from cachesvc_client.commands.stats import NameStarts, StartRecord
-from cachesvc_client.commands.transfer import PulledBundle, PushedRevision
-from cachesvc_client.commands.verify import Verification
 from cachesvc_client.hooks.lookup import Presence
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.node.usage import PartUsage
+from cachesvc_client.queries.explain import Explanation
+from cachesvc_client.queries.provenance import ProvenanceRow
+from cachesvc_client.queries.pull import PulledBundle
 from cachesvc_client.wire.admin import (
     AuditRecord,
     ColdForecast,

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
 # The server program and its options are the registry's.
-from cachesvc.cli.server import listening, run, url_of
+from cachesvc.cli.serving.server import listening, run, url_of
 from cachesvc.settings import Settings
 
 FOLDER = Path(sys.argv[1])

@@ -291,7 +291,7 @@ class _Agent:
 def _agent(bench: Bench, store: Path) -> Iterator[_Agent]:
     port = free_port()
     words = ("node", "bench/*", "--store", str(store), "--interval", "1s", "--listen", f"127.0.0.1:{port}")
-    command = [sys.executable, "-m", "cachesvc_client", *words]
+    command = [sys.executable, "-m", "cachesvc", *words]
     host = Host(store.parent / "agent")
     process = subprocess.Popen(
         command, env=host.environment() | bench.variables(), stderr=subprocess.PIPE, text=True

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.peers.options import PeerOptions
-from cachesvc_client.agent.peers.peers import Peers
-from cachesvc_client.agent.peers.server import serve_packs
-from cachesvc_client.agent.round import Keeper, Selection
-from cachesvc_client.agent.watch import Pattern
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.peers.options import PeerOptions
+from cachesvc.agent.peers.peers import Peers
+from cachesvc.agent.peers.server import serve_packs
+from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.watch import Pattern
 from cachesvc_client.config import Config
 from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.node.shared_store import SharedStoreWriter

@@ -1,7 +1,7 @@
 """Measure what leaves a registry when the agents of a network start at once and give each other packs.
 
 A real registry on loopback serves one pack; a relay in front of it counts every byte of both directions,
-signed manifests and heads of HTTP too. The agents are those of ``cachesvc-client node``, each with a store
+signed manifests and heads of HTTP too. The agents are those of ``cachesvc node``, each with a store
 and an address of loopback of its own, many in one process. Rows: without peers; with them; with a process of
 agents killed while it gives packs; with one in ten agents sending other bytes. Exit status 1 if with peers
 more than 5 % of all packs passed, or an agent has not its pack. Usage: ``python -m benchmarks.node.peers``

@@ -4,7 +4,7 @@ An object is a manifest with one layer. Its tag is its key, with ``S`` for each 
 capitals. The layer arrives in parts and is visible to nobody until the tag is written, which is last. The
 registry removes the bytes of deleted objects in its own collection (``registry garbage-collect``).
 
-The client's own code speaks with the registry: see ``cachesvc_client.oci``.
+The code of ``cachesvc.oci`` speaks with the registry.
 """
 
 from __future__ import annotations
@@ -16,18 +16,11 @@ import urllib.parse
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from cachesvc_client.oci.calls import Request
-from cachesvc_client.oci.descriptors import (
-    EMPTY,
-    EMPTY_BYTES,
-    PACK,
-    Descriptor,
-    Document,
-    manifest,
-)
-from cachesvc_client.oci.distribution import Repository, with_digest
-from cachesvc_client.oci.places import Blob
-from cachesvc_client.oci.reference import Reference
+from cachesvc.oci.calls import Request
+from cachesvc.oci.descriptors import EMPTY, EMPTY_BYTES, PACK, Descriptor, Document, manifest
+from cachesvc.oci.distribution import Repository, with_digest
+from cachesvc.oci.places import Blob
+from cachesvc.oci.reference import Reference
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import cachesvc
-from cachesvc_client.commands.arguments import report_error, wants_json
-from cachesvc_client.commands.documents import error_document
+from cachesvc_client.console.answers import report_error, wants_json
+from cachesvc_client.console.documents import error_document
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
+from cachesvc_client.wire.suggestion import did_you_mean
 
 from .group import Group
 
@@ -33,28 +34,13 @@ COMMANDS = {
     "warm": ("warm",),
     "warm_report": ("warm-report",),
     "describe_gpu": ("describe-gpu",),
-    "client": (
-        "keygen",
-        "login",
-        "logout",
-        "whoami",
-        "run",
-        "ls",
-        "search",
-        "show",
-        "explain",
-        "coverage",
-        "environment",
-        "doctor",
-        "pull",
-        "push",
-        "cosign",
-        "verify",
-        "oci",
-        "stats",
-        "cache",
-        "node",
-    ),
+    "login": ("login", "logout", "whoami"),
+    "client": ("run", "doctor", "explain", "environment", "pull", "stats", "cache"),
+    "reader": ("ls", "search", "show"),
+    "coverage": ("coverage",),
+    "bundles": ("push", "verify", "cosign", "keygen"),
+    "oci": ("oci",),
+    "node": ("node",),
     "admin": ("admin",),
 }
 """Modules of this package, in the order of the help, with the commands that each registers."""
@@ -78,7 +64,7 @@ def root(
 
 
 def main() -> None:
-    """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
+    """Run the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
     ``--json`` that line is JSON."""
     try:
         for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
@@ -86,9 +72,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     try:
-        if wants_json(sys.argv):
-            sys.exit(_run_for_program())
-        app(prog_name="cachesvc")
+        sys.exit(_run())
     except CacheSvcError as error:
         report_error(error, sys.argv)
         if sys.argv[1:2] == ["warm"] and wants_json(sys.argv):
@@ -97,17 +81,35 @@ def main() -> None:
         sys.exit(error.exit_status)
 
 
-def _run_for_program() -> int:
-    """Runs the command and returns its exit status. Raises ``InvalidRequest`` for a mistake in the command
-    line, which Typer would print as text."""
+def _run() -> int:
+    """Run the command and return its exit status. Raise ``InvalidRequest`` for a mistake in the command line,
+    which Typer would print as several lines."""
     try:
         status = app(prog_name="cachesvc", standalone_mode=False)
     except Exception as error:
         # Typer has its own copy of Click, or uses the installed one, by version: no class names both.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            return InvalidRequest.exit_status
+        if type(error).__name__ == "Abort":  # the end of the input where a question was asked
+            return 130
         if hasattr(error, "format_message"):
-            raise InvalidRequest(str(error.format_message()), "see --help") from None
+            raise _mistake(error) from None
         raise
     return status if isinstance(status, int) else 0
+
+
+def _mistake(error: Any) -> InvalidRequest:
+    """Return a mistake in the command line, which Click found, with the nearest word of that command."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "cachesvc"
+    message, hint = str(error.format_message()), f"see: {path} --help"
+    if context and hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        message = f"No such option: {error.option_name}"
+        known = [name for parameter in context.command.params for name in parameter.opts]
+        hint = did_you_mean(error.option_name, known, hint)
+    message = message.rstrip(".").replace("Value error, ", "")
+    return InvalidRequest(f"{path}: {message}", hint)
 
 
 def needed_modules(word: str) -> tuple[str, ...]:

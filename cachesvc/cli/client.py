@@ -12,26 +12,13 @@ from typer.core import TyperCommand
 from . import app
 
 _CLIENT_COMMANDS = {
-    "keygen": "Make a signing key, for a publisher.",
-    "login": "Store a registry, its token and trusted keys for this user.",
-    "logout": "Forget what login stored for a registry.",
-    "whoami": "Show the registry in use, and what your token may do there.",
     "run": "Start a command with every Python process of it attached.",
-    "ls": "List names with their tags; of one name, its entries.",
-    "search": "Find entries by name, model, device, torch, inputs or target, the newest first.",
-    "show": "Show a name or an entry: what it is for, its starts, its revisions.",
     "explain": "Show which entries fit here, and what differs from the others.",
-    "coverage": "Show which targets of a name are warm in which environments, and would be in planned ones.",
     "environment": "Print the facts of this environment that decide what fits, for coverage elsewhere.",
     "doctor": "Say whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
-    "push": "Publish bundle files.",
-    "cosign": "Add your signature to bundle files that others have signed.",
-    "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
-    "oci": "Exchange bundles with OCI registries and image layouts, also as images of MCV.",
     "stats": "Show what the starts on this machine came to.",
     "cache": "Show and empty the store that the processes of this node share.",
-    "node": "Keep a store of this node warm, from which services start without the registry.",
 }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import typing
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
-from cachesvc_client.commands.parser import sentence
+from cachesvc_client.console.answers import sentence
 
 
 class Group(TyperGroup):
@@ -37,6 +38,7 @@ def _name_plainly(parameter: Any) -> None:
         name, help_record = metavar(parameter), parameter.get_help_record
         many = "..." if parameter.nargs == -1 else ""
         parameter.get_usage_pieces = lambda _: [(name if parameter.required else f"[{name}]") + many]
+        parameter.get_error_hint = lambda *_: f"'{name}'"
         parameter.get_help_record = lambda context: (name, (help_record(context) or ("", ""))[1])
     elif parameter.metavar is None and not parameter.is_flag:
         parameter.metavar = metavar(parameter)
@@ -58,6 +60,10 @@ def metavar(parameter: Any) -> str:
     if hasattr(parameter, "type_descriptor"):
         annotation = parameter.type_descriptor.annotation
         kind = (typing.get_args(annotation) or (annotation,))[0]
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return "|".join(str(one.value) for one in kind)
+    elif choices := getattr(parameter.type, "choices", None):
+        return "|".join(map(str, choices))
     else:
         kind = {"path": Path, "file": Path, "integer": int, "float": float}.get(parameter.type.name, str)
     return {Path: "PATH", int: "NUMBER", float: "NUMBER"}.get(kind, "TEXT")

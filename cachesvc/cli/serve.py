@@ -19,13 +19,14 @@ from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.wire.errors import InvalidRequest
 
-from . import app, server
+from . import app
+from .serving import server
 
 if TYPE_CHECKING:
     from cachesvc.registry.startup import Credentials
     from cachesvc.settings import Settings
 
-    from .tls import Certificate
+    from .serving.tls import Certificate
 
 EPILOG = (
     "\b\nExamples:\n"
@@ -146,7 +147,7 @@ def no_collections() -> Iterator[None]:
 
 
 def _certificate(settings: Settings) -> Certificate | None:
-    from .tls import Certificate
+    from .serving.tls import Certificate
 
     if settings.tls_certificate is None or settings.tls_key is None:
         return None

@@ -82,7 +82,7 @@ def with_registry(
         raise Forbidden(
             f"the token may only {token.role}", "publishing needs a write token; --check does not"
         )
-    from cachesvc_client.commands.trust import check_publisher
+    from cachesvc_client.queries.trust import check_publisher
 
     registry = _registry_access(context, config, remote, key)
     if key is not None:
@@ -105,7 +105,7 @@ def _registry_access(
     """Return the registry, with what decides which of its revisions a service would accept."""
     from cachesvc.warm.context import RegistryAccess
     from cachesvc_client.bundle.seal import TrustedKey
-    from cachesvc_client.commands.trust import registry_policy
+    from cachesvc_client.queries.trust import registry_policy
 
     own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
     acceptance = config.acceptance(registry_policy(config, remote)).trusting(*own)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.registry import inventory, quarantine, tokens, upkeep
 from cachesvc.registry.context import Registry
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.wire.admin import Expiry, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound

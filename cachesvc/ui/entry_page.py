@@ -6,8 +6,8 @@ from typing import Any
 
 from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
-from cachesvc_client.commands.provenance import proof_facts, provenance_facts
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import RevisionRecord
 from cachesvc_client.wire.digest import Digest

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.registry import environments
-from cachesvc_client.commands.explain import EntryVerdict, is_use_here
+from cachesvc_client.queries.explain import EntryVerdict, is_use_here
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName

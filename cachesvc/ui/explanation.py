@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, demand
+from cachesvc.queries.coverage import CoveredEntries
 from cachesvc.registry import environments, inventory, names
 from cachesvc.registry.resolve import resolve_each
-from cachesvc_client.commands.coverage import CoveredEntries
-from cachesvc_client.commands.explain import (
-    EntryVerdict,
-    Explanation,
-    environment_facts,
-    judge,
-    not_installed,
-)
+from cachesvc_client.queries.explain import EntryVerdict, Explanation, environment_facts, judge, not_installed
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import Facts, Fingerprint

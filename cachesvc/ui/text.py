@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cachesvc_client.bundle.seal import key_text
-from cachesvc_client.commands.coverage import environment_label
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.tables import bytes_text, environment_label
 from cachesvc_client.wire.compare import ancestor_withdrawn
 
 _STEPS = ((86_400, "d"), (3600, "h"), (60, "min"))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cachesvc_client.commands.coverage import environment_label
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
 from .report import FORMAT, escape

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc_client.commands.coverage import environment_label
+from cachesvc_client.console.tables import environment_label
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
 from . import report

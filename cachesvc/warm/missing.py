@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import Fingerprint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tomllib
 
-from cachesvc_client.commands.coverage import environment_label
+from cachesvc_client.console.tables import environment_label
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Name
 

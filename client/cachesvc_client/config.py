@@ -244,7 +244,7 @@ class Login:
         try:
             return build(cls, parse_json(data, limit=_MAX_LOGIN_BYTES, what="login"))
         except ValueError as error:
-            raise InvalidRequest(f"{path}: {error}", "remove it and run cachesvc-client login") from None
+            raise InvalidRequest(f"{path}: {error}", "remove it and run cachesvc login") from None
 
     def write(self, environ: Mapping[str, str] | None = None) -> Path:
         """Replaces the login file, whole or not at all; mode 0600. Raises ``InvalidRequest`` without a home,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.round import Keeper, Selection
-from cachesvc_client.agent.watch import Pattern
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.watch import Pattern
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config

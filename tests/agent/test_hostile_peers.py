@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from benchmarks.node.hostile_peer import HostilePeer
-from cachesvc_client.agent.peers import download as download_module
-from cachesvc_client.agent.peers import server as server_module
-from cachesvc_client.agent.peers import shelf as shelf_module
-from cachesvc_client.agent.peers.options import PeerOptions
-from cachesvc_client.agent.peers.patience import Patience
-from cachesvc_client.agent.peers.shelf import Shelf
+from cachesvc.agent.peers import download as download_module
+from cachesvc.agent.peers import server as server_module
+from cachesvc.agent.peers import shelf as shelf_module
+from cachesvc.agent.peers.options import PeerOptions
+from cachesvc.agent.peers.patience import Patience
+from cachesvc.agent.peers.shelf import Shelf
 from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.shared_store import SharedStoreWriter

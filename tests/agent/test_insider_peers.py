@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from benchmarks.node.hostile_peer import HostilePeer
-from cachesvc_client.agent.peers import download as download_module
-from cachesvc_client.agent.peers import server as server_module
-from cachesvc_client.agent.peers.patience import Patience
+from cachesvc.agent.peers import download as download_module
+from cachesvc.agent.peers import server as server_module
+from cachesvc.agent.peers.patience import Patience
 from cachesvc_client.wire.digest import Digest
 
 from .conftest import Published, Publisher

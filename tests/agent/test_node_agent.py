@@ -42,7 +42,7 @@ os._exit(0)
 
 
 class Agent:
-    """A running ``cachesvc-client node``, and its pages."""
+    """A running ``cachesvc node``, and its pages."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process, self.port = process, port
@@ -67,7 +67,7 @@ def agent(store: Path, variables: dict[str, str], *words: str) -> Iterator[Agent
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "cachesvc_client", "node", *words, "--store", str(store)),
+            *(sys.executable, "-m", "cachesvc", "node", *words, "--store", str(store)),
             *("--interval", "1s", "--listen", f"127.0.0.1:{port}"),
         ],
         env={**kept, **variables},
@@ -225,11 +225,14 @@ def test_a_service_of_another_user_reads_a_store_that_it_cannot_write(
 def test_a_mistake_in_the_command_is_one_line(
     publisher: Publisher, node: Node, words: tuple[str, ...], fault: str, capsys: Any, monkeypatch: Any
 ) -> None:
-    from cachesvc_client.commands.cli import main
+    from cachesvc.cli import main
 
     for name, value in publisher.served.variables.items():
         monkeypatch.setenv(name, value)
-    assert main(["node", *words, "--store", str(node.root)]) == 2
+    monkeypatch.setattr(sys, "argv", ["cachesvc", "node", *words, "--store", str(node.root)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {fault}")
     assert error.count("\n") == 1

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.peers import peers as peers_module
-from cachesvc_client.agent.peers.patience import Patience
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.peers import peers as peers_module
+from cachesvc.agent.peers.patience import Patience
 from cachesvc_client.wire.digest import Digest
 from tests.e2e.registries import SETTLED_SECONDS
 
@@ -148,7 +148,7 @@ def test_the_command_serves_and_asks_as_it_is_told(network: Publisher, tmp_path:
         words += ["--peers", f"{new_address()}:{port}", "--peer-networks", "127.77.0.0/16"]
         environment = {**os.environ, **network.served.variables}
         process = subprocess.Popen(
-            [sys.executable, "-m", "cachesvc_client", *words],
+            [sys.executable, "-m", "cachesvc", *words],
             env=environment,
             stderr=subprocess.PIPE,
             text=True,
@@ -187,7 +187,7 @@ def test_words_that_mean_nothing_are_refused_with_a_line(
     command = [
         sys.executable,
         "-m",
-        "cachesvc_client",
+        "cachesvc",
         "node",
         "team/*",
         "--store",

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bundle"))
 
 from packing import kill_at_step
 
-from cachesvc_client.agent import round as round_module
+from cachesvc.agent import round as round_module
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
@@ -68,7 +68,7 @@ def test_what_is_in_quarantine_is_gone_after_the_next_round(publisher: Publisher
 def test_entries_of_other_environments_are_left_out_if_the_operator_says_so(
     publisher: Publisher, node: Node
 ) -> None:
-    from cachesvc_client.agent.watch import FactorPattern
+    from cachesvc.agent.watch import FactorPattern
 
     here = publisher.publish("many/bert", seed=1)
     there = publisher.publish("many/bert", seed=2, torch="1.0.0", target="elsewhere")
@@ -231,5 +231,5 @@ def test_a_store_into_which_others_may_write_is_not_read(node: Node, part: str) 
 
 
 def test_a_store_that_is_not_there_yet_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="cachesvc-client node"):
+    with pytest.raises(NotFound, match="cachesvc node"):
         open_shared_store(tmp_path / "none", None)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cachesvc_client.agent.agent import MAX_PAUSE_SECONDS, pause_after
-from cachesvc_client.agent.holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.watch import FactorPattern, Pattern
+from cachesvc.agent.agent import MAX_PAUSE_SECONDS, pause_after
+from cachesvc.agent.holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.watch import FactorPattern, Pattern
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name
 

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cachesvc.cli import COMMANDS
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
@@ -68,10 +70,15 @@ def clean_environment(home: Path) -> dict[str, str]:
     return variables
 
 
+def program_of(words: Sequence[object]) -> str:
+    """Return the module of the program that has a command: the client's, where it has it."""
+    return "cachesvc_client" if words and words[0] in COMMANDS["client"] else "cachesvc"
+
+
 @pytest.fixture
 def command(tmp_path, registry):
-    """Return a function that runs ``cachesvc-client`` as a user of this registry and returns the exit status,
-    stdout and stderr. ``typed``: standard input."""
+    """Return a function that runs ``cachesvc-client``, or of commands that it has not ``cachesvc``, as a user
+    of this registry and returns the exit status, stdout and stderr. ``typed``: standard input."""
     environment = clean_environment(tmp_path)
     environment |= {
         "CACHESVC_URL": registry.url,
@@ -83,7 +90,7 @@ def command(tmp_path, registry):
     def run(*words: object, typed: str | None = None, **variables: str | None) -> tuple[int, str, str]:
         chosen = {**environment, **variables}
         result = subprocess.run(
-            [sys.executable, "-m", "cachesvc_client", *map(str, words)],
+            [sys.executable, "-m", program_of(words), *map(str, words)],
             input=typed,
             env={name: value for name, value in chosen.items() if value is not None},
             cwd=tmp_path,

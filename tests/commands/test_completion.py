@@ -67,6 +67,11 @@ def test_values_and_options_complete(complete: Complete, command, bundle) -> Non
         ("cachesvc run --mode readw", ["readwrite"]),
         ("cachesvc run team/completed -- python --str", []),
         ("cachesvc oci pu", ["push", "pull"]),
+        ("cachesvc show team/comp", ["team/completed"]),
+        ("cachesvc coverage team/comp", ["team/completed"]),
+        ("cachesvc coverage team/completed --allow st", ["stale"]),
+        ("cachesvc search --dev", ["--device"]),
+        ("cachesvc push mod", []),
         ("cachesvc explain team/completed team", []),
     ):
         found = complete(line)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from cachesvc_client.commands.planned import PlannedEnvironment, changed, machine_of, parse_change
+from cachesvc.queries.planned import PlannedEnvironment, changed, machine_of, parse_change
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import InvalidRequest, NotFound

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cachesvc_client.commands.explain import judge, not_installed, render
-from cachesvc_client.commands.tables import aligned, shortened
+from cachesvc_client.console.tables import aligned, shortened
+from cachesvc_client.queries.explain import judge, not_installed, render
 from cachesvc_client.wire.compare import inert_difference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Tag, Target

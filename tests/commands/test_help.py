@@ -87,7 +87,7 @@ def test_every_command_of_the_client_has_the_look_of_the_servers(capsys):
     ("words", "parts"),
     [
         (["doctr"], ["command: 'doctr'", "did you mean doctor?"]),
-        (["oci", "psh"], ["cachesvc-client oci", "did you mean push?"]),
+        (["cache", "siz"], ["cachesvc-client cache", "did you mean size?"]),
         (["run", "team/x", "--stict", "--", "python"], ["no option --stict", "did you mean --strict?"]),
         (["run", "team/x", "--mode", "readwrit"], ["--mode: 'readwrit'", "did you mean readwrite?"]),
         (["run", "team/x", "python", "-c", "1"], ["too many arguments: python", "NAME -- COMMAND…"]),
@@ -108,28 +108,52 @@ def test_the_servers_program_names_the_nearest_command(server_program):
     assert status == 2 and "Did you mean 'serve'" in err and "python -m" not in err
     assert "Did you mean 'tokens'?" in server_program("admin", "token")[2]
     assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
+    for words, part in {
+        ("oci", "psh"): "cachesvc oci: No such command 'psh'. Did you mean 'push'?",
+        ("oci", "push", "file", "host/x", "--plan-http"): "--plain-http",
+        ("oci", "push", "file"): "Missing argument 'REFERENCE' (see: cachesvc oci push --help)",
+        ("oci", "push", "file", "host/x", "--format", "tar"): "'bundle', 'mcv', 'volume'",
+        ("search", "--limit", "0"): "--limit '0': a number of rows, 1 or more",
+        ("coverage", "bert"): "not a name: 'bert'",
+        ("show",): "Missing argument 'NAME|ENTRY'",
+    }.items():
+        status, out, err = server_program(*words)
+        assert (status, out, err.count("\n")) == (2, "", 1) and err.startswith("error: ") and part in err, err
 
 
 def test_the_examples_of_the_help_are_command_lines_that_parse(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    seen = set()
     for program in ("cachesvc", "cachesvc-client"):
+        seen = set()
         for (name,) in CLIENT_COMMANDS:
             with pytest.raises(SystemExit):
                 main([name, "-h"], program=program)
-            _, heading, lines = capsys.readouterr().out.partition("\nExamples:\n")
-            for line in lines.splitlines():
-                words = shlex.split(re.split(" [<>] ", line)[0])
+            for words in examples(capsys.readouterr().out):
                 assert words[0] == program
                 assert parser(program).parse_args(words[1 : words.index("--") if "--" in words else None])
-            seen |= {name} if heading else set()
-    assert seen >= {"run", "pull", "push", "explain", "coverage", "doctor", "verify", "login", "keygen"}
+                seen.add(name)
+        assert seen >= {"run", "pull", "explain", "doctor", "environment"}
 
 
-def test_the_help_of_the_servers_main_commands_has_examples(server_program):
-    for name in ("serve", "warm"):
-        out = server_program(name, "-h", columns=200)[1]
-        assert re.search(rf"Examples:\n +cachesvc {name}\b", out), out
+def examples(text: str) -> list[list[str]]:
+    """Return the words of each example of a help."""
+    lines = text.partition("Examples:\n")[2].splitlines()
+    return [shlex.split(re.split(" [<>] ", line)[0]) for line in lines]
+
+
+def test_the_examples_of_the_servers_program_are_command_lines_that_parse(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for module in cli.COMMANDS:
+        importlib.import_module(f"{cli.__name__}.{module}")
+    program, seen = typer.main.get_command(cli.app), set()
+    for name in set(program.commands) - {name for (name,) in CLIENT_COMMANDS}:
+        with pytest.raises(SystemExit):
+            program.main([name, "-h"], prog_name="cachesvc")
+        for words in examples(capsys.readouterr().out):
+            assert words[:2] == ["cachesvc", name]
+            assert program.commands[name].make_context(name, words[2:])
+            seen.add(name)
+    assert seen >= {"serve", "warm", "push", "coverage", "verify", "login", "keygen", "ls", "show", "node"}
 
 
 def test_an_error_is_json_on_stderr_where_json_is_asked_for(server_program, capsys, monkeypatch):

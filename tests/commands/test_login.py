@@ -52,7 +52,7 @@ def test_a_user_has_two_registries_and_leaves_them(command, registry, second_reg
     assert command("logout", registry.url, **NO_VARIABLES)[0] == 0
     assert command("logout", **NO_VARIABLES)[0] == 4
     status, _, err = command("whoami", **NO_VARIABLES)
-    assert status == 2 and "cachesvc-client login URL" in err
+    assert status == 2 and "cachesvc login URL" in err
     assert registry.token not in Path(tmp_path, ".config/cachesvc/login.json").read_text()
 
 

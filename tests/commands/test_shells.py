@@ -119,7 +119,7 @@ def test_fish_completes_commands_names_options_and_values(
         "run --mode readw": ["readwrite"],
         "run --mode=readw": ["--mode=readwrite"],
         "run --stri": ["--strict"],
-        "oci pu": ["pull", "push"],
+        "cache si": ["size"],
     }
     if program == "cachesvc":  # both complete by the same code
         lines = {"explain team/compl": ["team/completed"]}
@@ -128,12 +128,13 @@ def test_fish_completes_commands_names_options_and_values(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_files_complete_where_the_client_has_no_choice(
+def test_files_complete_where_the_programs_have_no_choice(
     shell: str, environment: Environment, tmp_path: Path
 ) -> None:
     install("cachesvc-client", shell, environment)
+    install("cachesvc", shell, environment)
     (tmp_path / "model.cachesvc").touch()
-    for line in ("cachesvc-client push mod", "cachesvc-client run team/x -- mod"):
+    for line in ("cachesvc push mod", "cachesvc-client run team/x -- mod"):
         if shell == "fish":
             assert offered_by_fish(line, environment, tmp_path) == ["model.cachesvc"]
         else:

@@ -113,13 +113,14 @@ def test_a_planted_compiler_would_be_found(server_image: Image, tmp_path: Path) 
         assert [path for path in added(planted) if COMPILERS.match(Path(path).name)] == []
 
 
-def test_the_thin_client_works_alone(client_image: Image) -> None:
+def test_the_thin_client_works_alone(client_image: Image, server_image: Image) -> None:
     engine, tag = client_image.engine, client_image.tag
     version = re.search(r'__version__ = "(.*)"', (ROOT / "client/cachesvc_client/__init__.py").read_text())
     assert version
     assert engine.once(tag, "--version") == (0, f"cachesvc-client {version[1]}\n")
-    assert engine.once(tag, "keygen", "/tmp/key")[0] == 0
-    status, text = engine.once(tag, "keygen", "/key")
+    assert engine.once(tag, "environment")[0] == 0
+    assert engine.once(server_image.tag, "keygen", "/tmp/key")[0] == 0
+    status, text = engine.once(server_image.tag, "keygen", "/key")
     assert (status != 0, "Read-only file system" in text, text.count("\n")) == (True, True, 1), text
     code = (
         "import importlib.util as u, sys; sys.exit(bool(u.find_spec('cachesvc') or u.find_spec('fastapi')))"

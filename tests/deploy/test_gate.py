@@ -63,7 +63,9 @@ def test_the_gate_stops_a_cold_rollout_and_nothing_else(
     path = ROOT / "deploy" / "kubernetes" / "gate-before-rollout.yaml"
     job = yaml.safe_load(path.read_text())
     assert job["spec"]["backoffLimit"] == 0 and job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    [container] = job["spec"]["template"]["spec"]["containers"]
+    pod = job["spec"]["template"]["spec"]
+    [facts], [container] = pod["initContainers"], pod["containers"]
+    assert container["image"] != facts["image"], "the image of the service has the client alone"
     assert container["command"][:2] == ["sh", "-c"] and "nvidia.com/gpu" not in str(container["resources"])
     env = {**access, **variables(container, {"cachesvc": {"token": access["CACHESVC_TOKEN"]}})}
     here = json.loads(run(["environment"], access, tmp_path))["fingerprint"]
@@ -71,9 +73,10 @@ def test_the_gate_stops_a_cold_rollout_and_nothing_else(
     def gate(**changed: str) -> tuple[int, str]:
         own = environment(tmp_path, {**env, **changed})
         own["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
-        done = subprocess.run(
-            container["command"], env=own, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        for one in (facts, container):
+            command = [word.replace("/facts/", f"{tmp_path}/") for word in one["command"]]
+            done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            assert one is container or done.returncode == 0, done.stderr
         return done.returncode, done.stdout + done.stderr
 
     publish(tmp_path, key, access, 1, {**here, **H200, "torch": "2.1.0+cpu"})

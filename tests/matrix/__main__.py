@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned
 
 from .rows import ROWS
 from .world import world

@@ -22,7 +22,6 @@ from benchmarks.hosts import QUICK, trap
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
@@ -30,6 +29,7 @@ from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
+from cachesvc_client.queries.explain import explain
 from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.install import install_revision
 from cachesvc_client.restore.request import NameRequest

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from cachesvc_client.oci.reference import Reference
+from cachesvc.oci.reference import Reference
 from cachesvc_client.wire.digest import Digest
 
 Lie = Callable[[BaseHTTPRequestHandler], bool]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from cachesvc.cli.oci.transfer import SendOptions, receive, send
+from cachesvc.oci.credentials import Credentials, CredentialSource, find_credentials
+from cachesvc.oci.descriptors import MAX_MANIFEST_BYTES, OCI_INDEX, Descriptor, index
+from cachesvc.oci.distribution import Repository
+from cachesvc.oci.reference import Reference
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_transfer import SendOptions, receive, send
-from cachesvc_client.oci.credentials import Credentials, CredentialSource, find_credentials
-from cachesvc_client.oci.descriptors import MAX_MANIFEST_BYTES, OCI_INDEX, Descriptor, index
-from cachesvc_client.oci.distribution import Repository
-from cachesvc_client.oci.reference import Reference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -252,7 +252,7 @@ def test_a_hostile_challenge_leads_nowhere(
 
 def test_credentials_do_not_go_over_plain_http_to_another_machine() -> None:
     """The name leads to loopback here, and is not loopback's."""
-    from cachesvc_client.oci.authorization import Authorization
+    from cachesvc.oci.authorization import Authorization
 
     repository = Repository.of(Reference.parse("registry.test:5000/a"), USER, plain_http=True)
     authorization: Authorization = repository.calls._authorization

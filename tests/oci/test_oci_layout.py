@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.oci.transfer import SendOptions, receive, send
+from cachesvc.oci.image_layout import layout_target, open_layout
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_transfer import SendOptions, receive, send
-from cachesvc_client.oci.image_layout import layout_target, open_layout
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.oci.mcv import ImportOptions, import_mcv
+from cachesvc.cli.oci.transfer import SendOptions, send
+from cachesvc.oci.image_layout import layout_target, open_layout
+from cachesvc.oci.mcv import TRITON, format_of
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_mcv import ImportOptions, import_mcv
-from cachesvc_client.commands.oci_transfer import SendOptions, send
-from cachesvc_client.oci.image_layout import layout_target, open_layout
-from cachesvc_client.oci.mcv import TRITON, format_of
 from cachesvc_client.wire.errors import Incompatible, InvalidRequest
 from cachesvc_client.wire.names import Name, Target
 

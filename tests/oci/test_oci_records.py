@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.oci.descriptors import (
+from cachesvc.oci.descriptors import (
     BUNDLE,
     DOCKER_LIST,
     EMPTY,
@@ -21,8 +21,8 @@ from cachesvc_client.oci.descriptors import (
     manifest,
     read_document,
 )
-from cachesvc_client.oci.places import checked
-from cachesvc_client.oci.reference import Reference
+from cachesvc.oci.places import checked
+from cachesvc.oci.reference import Reference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, TooLarge
 

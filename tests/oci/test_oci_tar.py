@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from cachesvc_client.oci.tar_stream import END, TarReader, filling, header_of
+from cachesvc.oci.tar_stream import END, TarReader, filling, header_of
 from cachesvc_client.wire.errors import Corrupt
 
 LONG = "a" * 60 + "/" + "b" * 300

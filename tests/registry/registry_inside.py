@@ -19,7 +19,7 @@ from cachesvc.api.app import create_app
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
-from cachesvc.cli.server import listening, url_of
+from cachesvc.cli.serving.server import listening, url_of
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot

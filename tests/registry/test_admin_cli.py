@@ -316,7 +316,7 @@ def test_a_plan_and_a_deed_read_differently(admin: Admin, server: Server, key: S
 def test_listings_go_on_past_a_page(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc_client.commands.registry_calls.MAX_PAGE", 2)
+    monkeypatch.setattr("cachesvc.queries.registry_calls.MAX_PAGE", 2)
     publication = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
     rows = admin("entries", "list", team, "--json").rows
     assert sorted(row["entry"] for row in rows) == sorted(publication)

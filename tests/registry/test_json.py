@@ -21,7 +21,7 @@ from cachesvc import cli
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.cli import parser
-from cachesvc_client.commands.documents import TIMES, UNITS, format_of
+from cachesvc_client.console.documents import TIMES, UNITS, format_of
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.errors import Unavailable
 from tools.json_page import ANSWERS, SCHEMA, schema

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from registry_making import Server, make, ok
 
-from cachesvc_client.agent.measures import Measures
+from cachesvc.agent.measures import Measures
 from tests.services.process import absent
 
 ROOT = Path(__file__).parents[2]

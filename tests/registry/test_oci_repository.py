@@ -9,14 +9,15 @@ import pytest
 
 from cachesvc.blobs.oci import OciBlobStore
 from cachesvc.blobs.store import Unusable, prove
+from cachesvc.cli.bundles import push
+from cachesvc.cli.oci.transfer import SendOptions, send
+from cachesvc.oci.distribution import Repository
+from cachesvc.oci.image_layout import FolderTarget
+from cachesvc.oci.reference import Reference
 from cachesvc.settings import read_settings
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_transfer import SendOptions, send
-from cachesvc_client.commands.transfer import pull, push
 from cachesvc_client.config import Config
-from cachesvc_client.oci.distribution import Repository
-from cachesvc_client.oci.image_layout import FolderTarget
-from cachesvc_client.oci.reference import Reference
+from cachesvc_client.queries.pull import pull
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable
 from cachesvc_client.wire.names import Name
 from tests.e2e.registries import serve

@@ -19,7 +19,7 @@ from registry_making import Server, launch, make, ok, refused
 
 from cachesvc.api import garbage
 from cachesvc.cli.serve import no_collections
-from cachesvc.cli.server import listening, url_of
+from cachesvc.cli.serving.server import listening, url_of
 from cachesvc_client.bundle.seal import SigningKey
 
 

@@ -12,7 +12,7 @@ from cryptography import x509
 from registry_making import Server
 from test_serve import failed_start
 
-from cachesvc.cli.tls import Certificate
+from cachesvc.cli.serving.tls import Certificate
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import InvalidRequest, Untrusted
 from tests.services.certificate import certificate

@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 from registry_making import Publication, make
 
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.round import Keeper, Selection
-from cachesvc_client.agent.watch import Pattern
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.watch import Pattern
+from cachesvc.cli.oci.transfer import receive
+from cachesvc.oci.bundle_artifact import put_bundle, tag_bundles
+from cachesvc.oci.image_layout import layout_target, open_layout
+from cachesvc.queries.verify import verify
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.commands.oci_transfer import receive
-from cachesvc_client.commands.transfer import pull
-from cachesvc_client.commands.verify import verify
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
@@ -32,8 +33,7 @@ from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.oci.bundle_artifact import put_bundle, tag_bundles
-from cachesvc_client.oci.image_layout import layout_target, open_layout
+from cachesvc_client.queries.pull import pull
 from cachesvc_client.restore.accept import accept_bundles, accept_name
 from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned
 from cachesvc_client.wire.errors import CacheSvcError, from_wire
 from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 

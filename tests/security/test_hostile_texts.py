@@ -20,11 +20,11 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands import cli
 from cachesvc_client.commands.doctor import Check
 from cachesvc_client.commands.doctor import render as render_checks
-from cachesvc_client.commands.explain import judge
-from cachesvc_client.commands.explain import render as render_explanation
-from cachesvc_client.commands.provenance import ProvenanceRow, render_provenance
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.console.tables import aligned
 from cachesvc_client.outcome.show_log import _OneLine
+from cachesvc_client.queries.explain import judge
+from cachesvc_client.queries.explain import render as render_explanation
+from cachesvc_client.queries.provenance import ProvenanceRow, render_provenance
 from cachesvc_client.restore.accept import nothing_offered
 from cachesvc_client.trust_root.signed import SignedFile
 from cachesvc_client.wire import codec
@@ -201,13 +201,13 @@ COMMANDS = [
     "admin audit",
     "admin export team -o {folder}/export",
     "admin trust show",
-    "client login {url} --token csv_x",
+    "login {url} --token csv_x",
     "client doctor team/bert",
-    "client coverage team/bert",
+    "coverage team/bert",
     "client explain team/bert",
     "client explain team/bert --provenance",
     "client pull team/bert --into {folder}/bundles",
-    "client verify team/bert",
+    "verify team/bert",
 ]
 """Commands of ``cachesvc`` and (*client*) of ``cachesvc-client`` that show what a registry answered."""
 

@@ -65,7 +65,7 @@ class World:
 
     def client(self, *words: object, **variables: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "cachesvc_client", *map(str, words)],
+            [sys.executable, "-m", "cachesvc", *map(str, words)],
             env=self.environment(**variables),
             cwd=self.place,
             capture_output=True,

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 
-from cachesvc_client.agent import watch
-from cachesvc_client.agent.measures import Measures
-from cachesvc_client.agent.round import Keeper, Selection
-from cachesvc_client.agent.watch import Pattern
+from cachesvc.agent import watch
+from cachesvc.agent.measures import Measures
+from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.watch import Pattern
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.node.shared_store import SharedStoreWriter

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.oci.mcv import ImportOptions, import_mcv
+from cachesvc.cli.oci.transfer import ReceivedBundle, SendOptions, receive, send
+from cachesvc.oci.descriptors import BUNDLE, DSSE, ENVELOPE, OCI_INDEX, Descriptor, index, manifest
+from cachesvc.oci.distribution import Repository
+from cachesvc.oci.image_layout import FolderFiles, ImageLayout, layout_target, open_layout
+from cachesvc.oci.mcv import CONFIG, OCI_LAYER
+from cachesvc.oci.mcv_read import read_mcv
+from cachesvc.oci.places import Blob
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_mcv import ImportOptions, import_mcv
-from cachesvc_client.commands.oci_transfer import ReceivedBundle, SendOptions, receive, send
-from cachesvc_client.oci.descriptors import BUNDLE, DSSE, ENVELOPE, OCI_INDEX, Descriptor, index, manifest
-from cachesvc_client.oci.distribution import Repository
-from cachesvc_client.oci.image_layout import FolderFiles, ImageLayout, layout_target, open_layout
-from cachesvc_client.oci.mcv import CONFIG, OCI_LAYER
-from cachesvc_client.oci.mcv_read import read_mcv
-from cachesvc_client.oci.places import Blob
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, ProtocolMismatch, Untrusted
 from cachesvc_client.wire.names import Name, Target
@@ -492,7 +492,7 @@ def test_an_image_of_mcv_has_a_layer_that_ends_early(tmp_path: Path, key: Signin
 def test_an_image_of_mcv_has_more_files_than_any_bundle(
     tmp_path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc_client.oci.mcv_read.MAX_FILES", 50)
+    monkeypatch.setattr("cachesvc.oci.mcv_read.MAX_FILES", 50)
     entries = [kernel(), *(file(f"io.triton.cache/f{number}", b"") for number in range(51))]
     with pytest.raises(Corrupt, match="more than the 50 files"):
         load(image(tmp_path, entries), tmp_path, key)

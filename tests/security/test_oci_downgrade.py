@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.oci.transfer import SendOptions, receive, send
+from cachesvc.oci.calls import Calls
+from cachesvc.oci.credentials import Credentials, CredentialSource
+from cachesvc.oci.distribution import Repository
+from cachesvc.oci.reference import Reference
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.oci_transfer import SendOptions, receive, send
 from cachesvc_client.http.origin import Origin, parse_networks, split_url
-from cachesvc_client.oci.calls import Calls
-from cachesvc_client.oci.credentials import Credentials, CredentialSource
-from cachesvc_client.oci.distribution import Repository
-from cachesvc_client.oci.reference import Reference
 from cachesvc_client.wire.errors import CacheSvcError, ProtocolMismatch, Untrusted
 from tests.oci.bundles import config, make_bundle
 from tests.oci.lying_registry import LyingRegistry, answer, lying_registry

@@ -10,8 +10,8 @@ import pytest
 
 from cachesvc.registry import quarantine
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.explain import Explanation, explain, read_facts
 from cachesvc_client.config import Config
+from cachesvc_client.queries.explain import Explanation, explain, read_facts
 from cachesvc_client.wire.names import Name
 
 from .site import HOSTILE, ROOT, Browser, Page, Site

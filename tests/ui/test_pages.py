@@ -12,12 +12,12 @@ import pytest
 from registry_inside import ROOT, serving
 from registry_making import make
 
+from cachesvc.queries.coverage import cover
+from cachesvc.queries.planned import Plan
 from cachesvc.registry import names, signers
 from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import FILTERS, ago_text, count_text, environment_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.coverage import cover
-from cachesvc_client.commands.planned import Plan
 from cachesvc_client.config import Config
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.partitions import known_partition

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.cli.bundles import push
 from cachesvc.warm import claims
 from cachesvc.warm.context import RegistryAccess, WarmContext
 from cachesvc.warm.phase import PhaseResult
@@ -24,7 +25,6 @@ from cachesvc.warm.results import Outcome
 from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.commands.transfer import push
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust.accept import Acceptance

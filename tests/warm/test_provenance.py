@@ -141,11 +141,11 @@ def test_a_job_with_its_own_token_is_the_builder(registry, issuer, tmp_path: Pat
     )
     assert done.returncode == 0, done.stdout + done.stderr
     requirement = f"builder={issuer.url}/org/app@*, ref=refs/heads/main"
-    client = [sys.executable, "-m", "cachesvc_client"]
+    program = [sys.executable, "-m", "cachesvc"]
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*client, *words], env={**registry, **variables}, capture_output=True, text=True, timeout=60
+            [*program, *words], env={**registry, **variables}, capture_output=True, text=True, timeout=60
         )
 
     shown = run("explain", "team/vouched", "--provenance", "--json", CACHESVC_REQUIRE=requirement)

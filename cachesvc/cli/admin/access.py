@@ -8,10 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.columns import SIGNER_COLUMNS
-from cachesvc_client.commands.listing import moment
-from cachesvc_client.commands.registry_calls import Connection, all_pages, path_with_query
-from cachesvc_client.commands.tables import bytes_text, time_text
+from cachesvc.console.columns import SIGNER_COLUMNS
+from cachesvc.console.output import (
+    Apply,
+    AsJson,
+    Form,
+    Output,
+    print_json,
+    show_facts,
+    show_line,
+    show_plan,
+    show_record,
+    show_table,
+)
+from cachesvc.queries.registry_calls import all_pages, path_with_query
+from cachesvc_client.console.listing import moment
+from cachesvc_client.console.tables import bytes_text, time_text
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.admin import (
     BOUNDS,
     AuditPage,
@@ -28,22 +41,11 @@ from cachesvc_client.wire.requirement import Requirement
 from cachesvc_client.wire.sizes import parse_size
 from cachesvc_client.wire.suggestion import did_you_mean
 
+from .. import completion
+from ..arguments import parse_namespace, parse_option
 from ..group import Group
-from . import admin, completion
-from .arguments import parse_namespace, parse_option
+from . import admin
 from .connection import connect
-from .output import (
-    Apply,
-    AsJson,
-    Form,
-    Output,
-    print_json,
-    show_facts,
-    show_line,
-    show_plan,
-    show_record,
-    show_table,
-)
 
 tokens = typer.Typer(cls=Group, no_args_is_help=True, help="Who may use the registry.")
 namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds, and what it keeps.")

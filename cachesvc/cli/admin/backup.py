@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.documents import utc_text
-from cachesvc_client.commands.listing import Columns
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc.console.output import Apply, AsJson, show_line, show_plan
+from cachesvc_client.console.documents import utc_text
+from cachesvc_client.console.listing import Columns
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import parse_option
 from . import admin
-from .arguments import parse_option
-from .output import Apply, AsJson, show_line, show_plan
 
 _PARTS: Columns = {
     "what": lambda row: row.part,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from cachesvc_client.commands.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
 
@@ -73,7 +73,7 @@ def _configured_registry() -> tuple[Config, Remote]:
     if config.url is None:
         raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     if config.token is None:
-        from cachesvc_client.commands.trust import other_login
+        from cachesvc_client.console.answers import other_login
 
         other = other_login(config)
         hint = f"your login is for {other}: use that URL" if other else "cachesvc login URL --token-file FILE"

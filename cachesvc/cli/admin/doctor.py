@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from cachesvc_client.commands.listing import Columns
+from cachesvc.console.output import Apply, AsJson, show_plan
+from cachesvc_client.console.listing import Columns
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin
-from .output import Apply, AsJson, show_plan
 
 _PLAN: Columns = {
     "check": lambda row: row.check.replace("_", " "),

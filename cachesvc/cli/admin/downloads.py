@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from cachesvc_client.bundle.check import ExpectedStatement, check_pack
 from cachesvc_client.bundle.file import write_bundle
-from cachesvc_client.commands.trust import registry_policy
+from cachesvc_client.queries.trust import registry_policy
 from cachesvc_client.trust.accept import Acceptance, Accepted, SequenceRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull

@@ -7,26 +7,24 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.columns import ENTRY_COLUMNS, NAME_COLUMNS
-from cachesvc_client.commands.documents import error_record
-from cachesvc_client.commands.inventory import print_entry, read_entry
-from cachesvc_client.commands.listing import digest_text
-from cachesvc_client.commands.matching import (
-    Place,
-    entries_in,
-    names_in,
-)
-from cachesvc_client.commands.registry_calls import Connection, all_pages, complete_digest, path_with_query
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
+from cachesvc.console.output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
+from cachesvc.queries.inventory import print_entry, read_entry
+from cachesvc.queries.matching import Place, entries_in, names_in
+from cachesvc.queries.registry_calls import all_pages, complete_digest, path_with_query
+from cachesvc_client.console.documents import error_record
+from cachesvc_client.console.listing import digest_text
+from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.text import count_text
 
+from .. import completion
+from ..arguments import EntryId
 from ..group import Group
-from . import admin, completion
-from .arguments import EntryId
+from . import admin
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 
 names = typer.Typer(cls=Group, no_args_is_help=True, help="What namespaces have entries under.")
 entries = typer.Typer(cls=Group, no_args_is_help=True, help="Lines of revisions: search, show, delete.")

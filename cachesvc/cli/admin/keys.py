@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.commands.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import RevokedSigner
 from cachesvc_client.wire.suggestion import nearest
 
-from .arguments import parse_option
+from ..arguments import parse_option
 
 _PREFIX = "ed25519:"
 LEAST = 4

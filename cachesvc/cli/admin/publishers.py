@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.publishers import (
     DEFAULT_MINUTES,
@@ -14,11 +15,11 @@ from cachesvc_client.wire.publishers import (
     PublisherRequest,
 )
 
+from .. import completion
+from ..arguments import parse_namespace, parse_option
 from ..group import Group
-from . import admin, completion
-from .arguments import parse_namespace, parse_option
+from . import admin
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
 
 publishers = typer.Typer(
     cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."

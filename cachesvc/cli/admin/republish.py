@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_plan
+from cachesvc.queries.registry_calls import all_pages, complete_digest
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.commands.listing import Columns, digest_text, moment
-from cachesvc_client.commands.registry_calls import all_pages, complete_digest
-from cachesvc_client.commands.tables import bytes_text
-from cachesvc_client.commands.trust import check_publisher
+from cachesvc_client.console.listing import Columns, digest_text, moment
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
+from cachesvc_client.queries.trust import check_publisher
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.ancestors import in_order, line_of
@@ -35,12 +36,11 @@ from cachesvc_client.wire.names import Name, Tag
 from cachesvc_client.wire.records import Manifest
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import RevisionId, parse_option
 from ..lifetime import parse_lifetime
 from . import admin
-from .arguments import RevisionId, parse_option
 from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
-from .output import Apply, AsJson, show_plan
 from .revisions import revisions
 
 if TYPE_CHECKING:

@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.columns import REVISION_COLUMNS
-from cachesvc_client.commands.documents import present
-from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.commands.matching import entries_in, is_pattern
-from cachesvc_client.commands.provenance import proof_facts, provenance_facts
-from cachesvc_client.commands.registry_calls import Connection, complete_digest
-from cachesvc_client.commands.tables import bytes_text, time_text
+from cachesvc.console.columns import REVISION_COLUMNS
+from cachesvc.console.output import (
+    Apply,
+    AsJson,
+    Form,
+    Output,
+    print_json,
+    show_facts,
+    show_line,
+    show_plan,
+    show_record,
+    show_table,
+)
+from cachesvc.queries.matching import entries_in, is_pattern
+from cachesvc.queries.registry_calls import complete_digest
+from cachesvc_client.console.documents import present
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import bytes_text, time_text
+from cachesvc_client.queries.names import Connection
+from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.wire.admin import (
     MAX_DESCENDANTS,
     Descendant,
@@ -31,22 +44,10 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.provenance import read_statement
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import RevisionId, parse_option
 from ..group import Group
 from . import admin
-from .arguments import RevisionId, parse_option
 from .connection import connect
-from .output import (
-    Apply,
-    AsJson,
-    Form,
-    Output,
-    print_json,
-    show_facts,
-    show_line,
-    show_plan,
-    show_record,
-    show_table,
-)
 
 revisions = typer.Typer(cls=Group, no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
 quarantines = typer.Typer(cls=Group, no_args_is_help=True, help="Revisions that are not offered.")

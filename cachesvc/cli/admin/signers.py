@@ -7,22 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.bundle.seal import PublicKey, key_text
-from cachesvc_client.commands.columns import SIGNER_COLUMNS
-from cachesvc_client.commands.listing import Columns, moment, name_and_lane
-from cachesvc_client.commands.registry_calls import path_with_query
-from cachesvc_client.commands.tables import time_text
-from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.protocol import SignerRecord
-from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
-from cachesvc_client.wire.text import count_text
-
-from ..group import Group
-from . import admin, completion
-from .arguments import parse_option
-from .connection import connect
-from .keys import complete_key, near_key
-from .output import (
+from cachesvc.console.columns import SIGNER_COLUMNS
+from cachesvc.console.output import (
     Apply,
     AsJson,
     Form,
@@ -34,6 +20,21 @@ from .output import (
     show_record,
     show_table,
 )
+from cachesvc.queries.registry_calls import path_with_query
+from cachesvc_client.bundle.seal import PublicKey, key_text
+from cachesvc_client.console.listing import Columns, moment, name_and_lane
+from cachesvc_client.console.tables import time_text
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.protocol import SignerRecord
+from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
+from cachesvc_client.wire.text import count_text
+
+from .. import completion
+from ..arguments import parse_option
+from ..group import Group
+from . import admin
+from .connection import connect
+from .keys import complete_key, near_key
 from .revisions import show_descendants
 from .trust_state import say_if_offline
 

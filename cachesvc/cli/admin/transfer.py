@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_line, show_plan
 from cachesvc.domain.offers import OfferFacts, withheld
+from cachesvc.queries.registry_calls import all_pages
 from cachesvc_client.bundle.check import Policy
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
-from cachesvc_client.commands.listing import Columns, digest_text, name_text
-from cachesvc_client.commands.registry_calls import all_pages
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.console.listing import Columns, digest_text, name_text
+from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.trust.accept import Acceptance, Accepted
@@ -26,12 +27,11 @@ from cachesvc_client.wire.names import LATEST, Name, Namespace
 from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import parse_namespace, parse_option
 from . import admin
-from .arguments import parse_namespace, parse_option
 from .connection import connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
 from .export_file import read_export, write_export
-from .output import Apply, AsJson, show_line, show_plan
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote

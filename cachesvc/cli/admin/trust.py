@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cachesvc.console.output import AsJson, show_table
 from cachesvc_client.bundle.seal import key_text
-from cachesvc_client.commands.listing import Columns, moment
+from cachesvc_client.console.listing import Columns, moment
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
 from ..group import Group
 from . import admin
 from .connection import connect_over_http
-from .output import AsJson, show_table
 from .trust_state import no_metadata_hint, read_state
 
 if TYPE_CHECKING:

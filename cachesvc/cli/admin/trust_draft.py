@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.wire.errors import InvalidRequest
 
 from .connection import connect
-from .output import Apply, AsJson, show_plan
 from .trust import TRUST_COLUMNS, trust
 from .trust_offline import (
     OutFolder,

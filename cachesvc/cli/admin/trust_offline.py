@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import show_plan
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.commands.registry_calls import Connection
 from cachesvc_client.node.store import NodeStore, default_root
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.trust_root.metadata import read_root, read_targets
 from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.signed import SignedFile
@@ -22,8 +23,7 @@ from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 
-from .arguments import parse_option
-from .output import show_plan
+from ..arguments import parse_option
 from .trust import TRUST_COLUMNS, TrustRow, root_rows, target_rows
 
 if TYPE_CHECKING:

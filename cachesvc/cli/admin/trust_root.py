@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, key_text
-from cachesvc_client.commands.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.trust_root.metadata import Revocation
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord
@@ -17,7 +18,6 @@ from cachesvc_client.wire.revocations import RevokedSigner
 from cachesvc_client.wire.trust_changes import KeysRequest, TrustState
 
 from .connection import connect, connect_over_http
-from .output import Apply, AsJson, show_plan
 from .trust import TRUST_COLUMNS, TrustRow, trust
 from .trust_offline import (
     DraftFile,

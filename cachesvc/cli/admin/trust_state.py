@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import typer
 
-from cachesvc_client.commands.registry_calls import Connection
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.trust_changes import TrustState
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
@@ -15,11 +16,10 @@ from cachesvc_client.wire.revocations import Revocation, RevocationRequest
 from cachesvc_client.wire.text import count_text
 from cachesvc_client.wire.trust_changes import TrustState
 
-from . import completion
-from .arguments import parse_namespace, parse_option
+from .. import completion
+from ..arguments import parse_namespace, parse_option
 from .connection import connect, connect_over_http
 from .keys import complete_key, match_key
-from .output import Apply, AsJson, show_plan
 from .signers import KnownKey, revocation_summary
 from .trust import trust
 from .trust_offline import (

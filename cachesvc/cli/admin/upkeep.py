@@ -8,21 +8,21 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.coverage import environment_label
-from cachesvc_client.commands.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.commands.matching import check_namespace
-from cachesvc_client.commands.registry_calls import Connection, path_with_query
-from cachesvc_client.commands.tables import aligned, bytes_text
+from cachesvc.console.output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
+from cachesvc.queries.matching import check_namespace
+from cachesvc.queries.registry_calls import path_with_query
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import aligned, bytes_text, environment_label
+from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotWarm
 from cachesvc_client.wire.mirrors import MirrorState
 from cachesvc_client.wire.text import count_text
 
+from ..arguments import parse_namespace
 from . import admin
-from .arguments import parse_namespace
 from .connection import connect
-from .output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,19 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.listing import Columns, moment
-from cachesvc_client.commands.tables import time_text
+from cachesvc.console.output import (
+    Apply,
+    AsJson,
+    Form,
+    Output,
+    print_json,
+    show_facts,
+    show_line,
+    show_plan,
+    show_table,
+)
+from cachesvc_client.console.listing import Columns, moment
+from cachesvc_client.console.tables import time_text
 from cachesvc_client.wire.errors import NotFound, Unavailable
 from cachesvc_client.wire.webhooks import (
     EVENTS,
@@ -17,11 +28,10 @@ from cachesvc_client.wire.webhooks import (
     WebhookRequest,
 )
 
+from ..arguments import WebhookId, parse_namespace, parse_option
 from ..group import Group
 from . import admin
-from .arguments import WebhookId, parse_namespace, parse_option
 from .connection import connect
-from .output import Apply, AsJson, Form, Output, print_json, show_facts, show_line, show_plan, show_table
 
 webhooks = typer.Typer(
     cls=Group, no_args_is_help=True, help="Who is told of publications, quarantine and cold starts."

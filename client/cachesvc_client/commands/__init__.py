@@ -1,4 +1,1 @@
-"""Holds the commands of ``cachesvc-client``: `cli` parses them, and one module runs each command or pair.
-
-A service that attaches needs none of these modules.
-"""
+"""The commands of ``cachesvc-client``, parsed by `cli`. A service that attaches needs none of these."""

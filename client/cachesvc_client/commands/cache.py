@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..console.answers import print_json
+from ..console.tables import aligned, bytes_text
 from ..wire.errors import InvalidRequest
 from ..wire.sizes import parse_size
 from ..wire.text import count_text
-from .arguments import add_json, print_json
+from .arguments import add_json
 from .parser import examples
-from .tables import aligned, bytes_text
 
 if TYPE_CHECKING:
     from pathlib import Path

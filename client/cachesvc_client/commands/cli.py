@@ -1,9 +1,8 @@
 """Owns the command line of ``cachesvc-client``: the commands that a service image needs.
 
 Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
-3 token; 4 nothing there, or nothing fits; 5 somebody else published first; 6 registry or disk;
-7 a check failed; 8 not usable; 9 ``coverage``: something is not warm; 126 and 127 ``run`` could not start the
-command.
+3 token; 4 nothing there, or nothing fits; 6 registry or disk; 7 a check failed; 8 not usable; 126 and 127
+``run`` could not start the command.
 """
 
 from __future__ import annotations
@@ -13,34 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from .. import __version__
-from ..wire.errors import CacheSvcError, InvalidRequest, printable
+from ..console.answers import print_json, report_error, with_program
+from ..wire.errors import CacheSvcError, InvalidRequest
 from . import shells
-from .arguments import (
-    add_json,
-    add_tag_fallback,
-    lane_argument,
-    name_argument,
-    print_json,
-    report_error,
-    with_program,
-    without_provenance,
-)
+from .arguments import add_json, add_tag_fallback, lane_argument, name_argument
 from .cache import add_cache, add_stats
-from .cosign import add_cosign
-from .entry_commands import add_coverage, add_environment, add_explain
-from .inventory_commands import add_ls, add_search, add_show
-from .login_commands import add_login, add_logout, add_whoami
-from .node import add_node
-from .oci import add_oci
+from .entry_commands import add_environment, add_explain
 from .parser import Parser, examples
-
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") -> int:
@@ -86,46 +67,16 @@ def parser(program: str) -> Parser:
         shells.add_completion(top)
     commands = top.add_subparsers(required=True)
     for add in (
-        _add_keygen,
-        add_login,
-        add_logout,
-        add_whoami,
         _add_run,
-        add_ls,
-        add_search,
-        add_show,
         _add_doctor,
         add_explain,
-        add_coverage,
         add_environment,
         _add_pull,
-        _add_push,
-        add_cosign,
-        _add_verify,
-        add_oci,
         add_stats,
         add_cache,
-        add_node,
     ):
         add(commands)
     return top
-
-
-def _add_keygen(commands: Any) -> None:
-    keygen = commands.add_parser(
-        "keygen", help="make a signing key, for a publisher", epilog=examples("%(prog)s ci.key")
-    )
-    keygen.add_argument("file", type=Path, metavar="FILE", help="file for the private key; must not exist")
-    keygen.set_defaults(command=_keygen)
-
-
-def _keygen(arguments: argparse.Namespace) -> int:
-    from ..bundle.seal import SigningKey
-
-    key = SigningKey.generate()
-    key.save(arguments.file)
-    print(key.public)
-    return 0
 
 
 def _add_run(commands: Any) -> None:
@@ -248,8 +199,8 @@ def _add_pull(commands: Any) -> None:
 
 def _pull(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from .tables import aligned, bytes_text, fitting, terminal_width
-    from .transfer import pull
+    from ..console.tables import aligned, bytes_text, fitting, terminal_width
+    from ..queries.pull import pull
 
     config = Config.read()
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
@@ -264,77 +215,3 @@ def _pull(arguments: argparse.Namespace) -> int:
     table = [("target", "size", "moved", "signed by", "bundle"), *rows]
     print(aligned(fitting(table, terminal_width(), ("moved", "signed by", "size", "target"))[0]))
     return 0
-
-
-def _add_push(commands: Any) -> None:
-    push = commands.add_parser(
-        "push", help="publish bundle files", epilog=examples("%(prog)s out/*.cachesvc")
-    )
-    push.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="bundle files (*.cachesvc), signed already"
-    )
-    add_json(push)
-    push.set_defaults(command=_push)
-
-
-def _push(arguments: argparse.Namespace) -> int:
-    from ..config import Config
-    from .documents import error_record
-    from .tables import aligned, bytes_text
-    from .transfer import PushedRevision, push
-
-    config = Config.read()
-    revisions: list[PushedRevision] = []
-    refused: list[tuple[Path, CacheSvcError]] = []
-    for path in arguments.files:
-        try:
-            revisions.append(push(config, path))
-        except CacheSvcError as error:  # one bad file does not hold up the others
-            refused.append((path, error))
-            if not arguments.json:
-                print(f"error: {_with_path(path, error)}", file=sys.stderr)
-    if arguments.json:
-        errors = [{"path": path, **error_record(error)} for path, error in refused]
-        print_json("push", {"rows": revisions, "refused": errors})
-    elif revisions:
-        states = {True: "published", False: "there already"}
-        print(
-            aligned(
-                (states[row.created], row.name, row.target, bytes_text(row.bytes), row.path)
-                for row in revisions
-            )
-        )
-    return refused[0][1].exit_status if refused else 0
-
-
-def _with_path(path: Path, error: CacheSvcError) -> str:
-    """Return a line that names the file once."""
-    return printable(f"{path}: {str(error).removeprefix(f'bundle {path}: ')}")
-
-
-def _add_verify(commands: Any) -> None:
-    verify = commands.add_parser(
-        "verify",
-        help="who signed and built a bundle, whether every byte matches, and why it is trusted",
-        epilog=examples("%(prog)s bundles/bert.cachesvc", "%(prog)s team/bert"),
-    )
-    verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
-    add_json(verify)
-    verify.set_defaults(command=_verify)
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    from ..config import Config
-    from .documents import error_record
-    from .verify import render_verification, verify
-
-    trusted, refused = verify(Config.read(), arguments.what)
-    if arguments.json:
-        rows, errors = map(without_provenance, trusted), map(error_record, refused)
-        print_json("verify", {"rows": [*rows], "refused": [*errors]})
-        return max((error.exit_status for error in refused), default=0)
-    for row in trusted:
-        print(render_verification(row))
-    for error in refused:
-        print(f"error: {error}", file=sys.stderr)
-    return max((error.exit_status for error in refused), default=0)

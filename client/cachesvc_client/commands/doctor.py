@@ -19,6 +19,7 @@ from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import require_bound_keys
 from ..config import Config
+from ..console.tables import aligned
 from ..environment import releases
 from ..environment.detect import detect
 from ..environment.variables import obsolete_line
@@ -31,13 +32,12 @@ from ..outcome.send import node_id
 from ..process.every_hook import every_hook, support_of
 from ..publication.as_you_go import MAY_WRITE, with_lane
 from ..publication.signer import signer_of
+from ..queries.offer import ask_offer
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.text import count_text
 from .attach_check import REMEDY, goes_first, has_pth, look_at_start
-from .offer import ask_offer
-from .tables import aligned
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
@@ -342,12 +342,8 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
 
 def _registry(config: Config, here: Fingerprint, names: tuple[Name, ...]) -> Iterator[Check]:
     if config.url is None:
-        yield Check(
-            "warn",
-            "registry",
-            "none is configured: only bundles",
-            "set CACHESVC_URL or run: cachesvc-client login URL",
-        )
+        hint = "set CACHESVC_URL or run: cachesvc login URL"
+        yield Check("warn", "registry", "none is configured: only bundles", hint)
         return
     try:
         with Remote(config.url, config.token) as remote:

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import add_json, add_tag_fallback, name_argument, print_json, without_provenance
+from ..console.answers import print_json, without_provenance
+from .arguments import add_json, add_tag_fallback, name_argument
 from .parser import examples
 
 if TYPE_CHECKING:
     from ..config import Config
-    from .planned import Plan
 
 
 def add_explain(commands: Any) -> None:
@@ -42,10 +42,10 @@ def add_explain(commands: Any) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from ..console.tables import terminal_width
     from ..publication.as_you_go import with_lane
+    from ..queries.explain import explain, read_facts, render
     from ..wire.errors import Incompatible
-    from .explain import explain, read_facts, render
-    from .tables import terminal_width
 
     config = with_lane(Config.read())
     if arguments.provenance:
@@ -65,8 +65,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
+    from ..queries.provenance import list_provenance, render_provenance
     from ..wire.errors import Untrusted
-    from .provenance import list_provenance, render_provenance
 
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     rows = list_provenance(config, arguments.name, fallback)
@@ -75,123 +75,6 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
     else:
         print(render_provenance(rows))
     return Untrusted.exit_status if any(row.refused for row in rows) else 0
-
-
-def add_coverage(commands: Any) -> None:
-    """Add the command to the parser of all commands."""
-    coverage = commands.add_parser(
-        "coverage",
-        help="which targets of a name are warm in which environments, and would be in planned ones",
-        epilog=examples(
-            "%(prog)s team/bert --environment new.json",
-            "%(prog)s team/bert --gate --torch 2.15.0",
-            "%(prog)s team/bert --gate --environment image.json",
-        ),
-    )
-    coverage.add_argument("name", type=name_argument, help="namespace/name[:tag]")
-    add_tag_fallback(coverage)
-    _add_plan(coverage)
-    coverage.add_argument(
-        "--gate",
-        action="store_true",
-        help="judge the planned environments only: by default all that were seen, with the changes",
-    )
-    coverage.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        choices=("stale", "unknown"),
-        help="a state that is as good as warm for the exit status; may be repeated",
-    )
-    add_json(coverage)
-    coverage.set_defaults(command=_coverage)
-
-
-def _add_plan(coverage: argparse.ArgumentParser) -> None:
-    """Add the options that say what is planned."""
-    coverage.add_argument(
-        "--environment",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="also this environment: what the command environment printed there; may be repeated",
-    )
-    coverage.add_argument("--here", action="store_true", help="also the environment of this process")
-    coverage.add_argument(
-        "--like",
-        action="append",
-        default=[],
-        metavar="SEEN",
-        help="also one that the registry has seen: the begin of its digest, or a part of its GPU's name",
-    )
-    coverage.add_argument(
-        "--machine",
-        metavar="FILE|SEEN",
-        help="put each --environment and --here on the machine of this one: its GPU and its CPU",
-    )
-    coverage.add_argument("--torch", metavar="VERSION", help="with this torch, such as 2.15.0")
-    coverage.add_argument("--gpu", metavar="NAME", help="with this GPU, such as 'NVIDIA H200'")
-    coverage.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FACTOR=VALUE",
-        help="with this fact (docs/keys.md); may be repeated",
-    )
-    coverage.add_argument(
-        "--target", action="append", default=[], help="only this target, or those below it; may be repeated"
-    )
-
-
-def _coverage(arguments: argparse.Namespace) -> int:
-    from dataclasses import fields
-
-    from ..config import Config
-    from ..wire.errors import NotWarm
-    from .coverage import cover, render
-
-    config = Config.read()
-    coverage = cover(
-        config,
-        arguments.name,
-        fallback=(*arguments.tag_fallback, *config.tag_fallback),
-        plan=_plan(arguments),
-        gate=arguments.gate,
-        allowed=tuple(arguments.allow),
-    )
-    if arguments.json:
-        print_json(
-            "coverage",
-            {
-                "passed": coverage.passed,
-                **{field.name: getattr(coverage, field.name) for field in fields(coverage)},
-            },
-        )
-    else:
-        print(render(coverage))
-    return 0 if coverage.passed else NotWarm.exit_status
-
-
-def _plan(arguments: argparse.Namespace) -> Plan:
-    """Return what the options say. Without an environment, a gate or a change is about all seen ones."""
-    from ..environment.detect import detect
-    from .explain import environment_facts
-    from .planned import Plan, PlannedEnvironment, parse_change, read_environment
-
-    changes = dict(parse_change(text) for text in arguments.set)
-    changes |= {name: getattr(arguments, name) for name in ("torch", "gpu") if getattr(arguments, name)}
-    given = [read_environment(path) for path in arguments.environment]
-    if arguments.here:
-        given.append(PlannedEnvironment(environment_facts(detect()), "this machine"))
-    return Plan(
-        given=tuple(given),
-        like=tuple(arguments.like),
-        of_all=not (given or arguments.like) and (arguments.gate or bool(changes)),
-        machine=arguments.machine,
-        changes=changes,
-        targets=tuple(arguments.target),
-    )
 
 
 def add_environment(commands: Any) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from ..console.answers import sentence
 from ..wire.errors import InvalidRequest, printable
 from ..wire.suggestion import did_you_mean
 
@@ -112,10 +113,3 @@ class _Formatter(argparse.HelpFormatter):
 
     def _expand_help(self, action: argparse.Action) -> str:
         return sentence(super()._expand_help(action))
-
-
-def sentence(text: str) -> str:
-    """Return a help text as a sentence: with a capital and a full stop."""
-    if not text or text.startswith(("ed25519:", "host[", "namespace/", "CACHESVC_", "PATH")):
-        return text
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "…")) else ".")

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..console.listing import Columns, Moment, print_listing
+from ..console.tables import bytes_text
 from ..node.store import NodeStore, default_root
 from ..wire import codec
 from ..wire.durations import duration_text
 from ..wire.errors import printable
 from ..wire.reports import STATES
 from ..wire.text import count_text
-from .listing import Columns, Moment, print_listing
-from .tables import bytes_text
 
 _MAX_BYTES = 4000
 """Bytes of one record, at most."""
@@ -121,7 +121,7 @@ def _sum(names: str, records: list[StartRecord]) -> NameStarts:
 def show(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ..config import Config
-    from .arguments import print_json
+    from ..console.answers import print_json
 
     root = Config.read().store or default_root()
     since = time.time() - arguments.days * 86_400

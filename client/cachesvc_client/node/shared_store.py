@@ -96,9 +96,7 @@ def _refuse_other_writers(folder: Path, allowed: Collection[int]) -> None:
     try:
         status = folder.lstat()
     except OSError as error:
-        raise NotFound(
-            f"the node's store {folder}: {error.strerror}", "start cachesvc-client node there"
-        ) from None
+        raise NotFound(f"the node's store {folder}: {error.strerror}", "start cachesvc node there") from None
     if not stat.S_ISDIR(status.st_mode):
         raise Untrusted(f"the node's store: {folder} is not a folder")
     if status.st_uid not in allowed:

@@ -12,7 +12,7 @@ from typing import Any
 from packing import KEY, make_pack
 
 from cachesvc_client.bundle.check import check_envelope
-from cachesvc_client.commands.provenance import provenance_facts
+from cachesvc_client.queries.provenance import provenance_facts
 from cachesvc_client.wire.errors import Corrupt
 from cachesvc_client.wire.provenance import Dependency, Provenance
 from cachesvc_client.wire.records import PAYLOAD_TYPE

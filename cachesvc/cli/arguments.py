@@ -1,0 +1,41 @@
+"""Read arguments and options; a wrong one is the user's error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.names import Name, Namespace
+
+T = TypeVar("T")
+
+
+RevisionId = Annotated[str, typer.Argument(help="A revision's digest, or 4 or more of its first hex digits.")]
+WebhookId = Annotated[str, typer.Argument(help="The receiver's id, of webhooks list.")]
+EntryId = Annotated[str, typer.Argument(help="An entry's digest, or 4 or more of its first hex digits.")]
+
+
+def examples(*lines: str) -> str:
+    """Return the examples of a command, for its ``epilog``."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def parse_option(build: Callable[[], T]) -> T:
+    """Returns what ``build`` makes of an option. A ``ValueError`` of ``build`` becomes ``InvalidRequest``."""
+    try:
+        return build()
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def parse_namespace(text: str) -> Namespace:
+    """Returns ``text`` as a namespace. Raises ``InvalidRequest`` that says what is allowed."""
+    return parse_option(lambda: Namespace(text))
+
+
+def parse_name(text: str) -> Name:
+    """Return ``text`` as ``namespace/name[:tag]``. Raises ``InvalidRequest`` that says what is allowed."""
+    return parse_option(lambda: Name.parse(text))

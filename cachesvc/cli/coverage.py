@@ -1,0 +1,125 @@
+"""``cachesvc coverage``: which targets are warm in which environments, and would be in planned ones."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cachesvc.console.output import AsJson, print_json
+from cachesvc_client.wire.errors import NotWarm
+from cachesvc_client.wire.names import Tag
+
+from . import app, completion
+from .arguments import examples, parse_name, parse_option
+
+
+class Allowed(str, Enum):
+    """A state that a gate may let pass."""
+
+    stale = "stale"
+    unknown = "unknown"
+
+
+@app.command(
+    epilog=examples(
+        "cachesvc coverage team/bert --environment new.json",
+        "cachesvc coverage team/bert --gate --torch 2.15.0",
+        "cachesvc coverage team/bert --gate --environment image.json",
+    )
+)
+def coverage(
+    name: Annotated[str, typer.Argument(help="namespace/name[:tag]", autocompletion=completion.names)],
+    tag_fallback: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TAG", help="A tag to try after the name's own; may be repeated."),
+    ] = None,
+    environment: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also this environment: what cachesvc-client environment printed there; may be repeated.",
+        ),
+    ] = None,
+    here: Annotated[bool, typer.Option("--here", help="Also the environment of this process.")] = False,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SEEN",
+            help="Also one that the registry has seen: the begin of its digest, or a part of its GPU's name.",
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|SEEN",
+            help="Put each --environment and --here on the machine of this one: its GPU and its CPU.",
+        ),
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="With this torch, such as 2.15.0.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With this GPU, such as 'NVIDIA H200'.")
+    ] = None,
+    changed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FACTOR=VALUE", help="With this fact (docs/keys.md); may be repeated."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Only this target, or those below it; may be repeated."),
+    ] = None,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate",
+            help="Judge the planned environments only: by default all that were seen, with the changes.",
+        ),
+    ] = False,
+    allow: Annotated[
+        list[Allowed] | None,
+        typer.Option(help="A state that is as good as warm for the exit status; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which targets of a name are warm in which environments, and would be in planned ones."""
+    from cachesvc.queries.coverage import cover, render
+    from cachesvc.queries.planned import Plan, PlannedEnvironment, parse_change, read_environment
+    from cachesvc_client.config import Config
+    from cachesvc_client.environment.detect import detect
+    from cachesvc_client.queries.explain import environment_facts
+
+    config = Config.read()
+    changes = dict(map(parse_change, changed or ()))
+    changes |= {fact: value for fact, value in (("torch", torch), ("gpu", gpu)) if value}
+    given = [read_environment(path) for path in environment or ()]
+    if here:
+        given.append(PlannedEnvironment(environment_facts(detect()), "this machine"))
+    plan = Plan(
+        given=tuple(given),
+        like=tuple(like or ()),
+        # Without an environment, a gate or a change is about all seen ones.
+        of_all=not (given or like) and (gate or bool(changes)),
+        machine=machine,
+        changes=changes,
+        targets=tuple(target or ()),
+    )
+    fallback = parse_option(lambda: tuple(map(Tag, tag_fallback or ())))
+    covered = cover(
+        config,
+        parse_name(name),
+        fallback=(*fallback, *config.tag_fallback),
+        plan=plan,
+        gate=gate,
+        allowed=tuple(one.value for one in allow or ()),
+    )
+    if as_json:
+        rest = {field.name: getattr(covered, field.name) for field in fields(covered)}
+        print_json({"passed": covered.passed, **rest})
+    else:
+        print(render(covered))
+    raise typer.Exit(0 if covered.passed else NotWarm.exit_status)

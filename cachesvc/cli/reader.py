@@ -1,0 +1,129 @@
+"""``cachesvc ls | search | show``: what a registry has for its readers."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from cachesvc.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
+from cachesvc.console.output import AsJson, Form, Output, form_of, print_json
+from cachesvc_client.console.listing import print_listing
+from cachesvc_client.wire.errors import InvalidRequest
+
+from . import app, completion
+from .arguments import examples
+
+_ENTRY = re.compile(r"(sha256:)?[0-9a-fA-F]{4,64}")
+"""What ``show`` takes for the beginning of an entry's digest."""
+
+
+def _row_count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise InvalidRequest(f"--limit {text[:40]!r}: a number of rows, 1 or more")
+    return int(text)
+
+
+Where = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all.",
+        autocompletion=completion.names,
+    ),
+]
+
+
+@app.command(
+    epilog=examples("cachesvc ls", "cachesvc ls team", "cachesvc ls 'team/be*'", "cachesvc ls team/bert")
+)
+def ls(where: Where = None, output: Output = Form.table, as_json: AsJson = False) -> None:
+    """List names with their tags; of one name, its entries."""
+    from cachesvc.queries.matching import entries_in, names_in
+    from cachesvc_client.config import Config
+    from cachesvc_client.queries.pull import registry_of
+
+    form = form_of(output, as_json)
+    with registry_of(Config.read()) as registry:
+        names = [] if ":" in (where or "") else names_in(registry, where)
+        found = [f"{row.namespace}/{row.name}" for row in names]
+        if where and (not found or found == [where]):  # no name, such as one with a tag; or exactly this one
+            print_listing("ls entries", entries_in(registry, where), ENTRY_COLUMNS, form)
+        else:
+            print_listing("ls", names, NAME_COLUMNS, form)
+
+
+@app.command(
+    epilog=examples(
+        "cachesvc search bert --gpu H200 --torch 2.11", "cachesvc search --dtype bfloat16 --shape 8x128"
+    )
+)
+def search(
+    where: Where = None,
+    model: Annotated[str | None, typer.Option(metavar="HASH", help="The beginning of a model hash.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            "--device",
+            metavar="NAME",
+            help="A part of the GPU's name, or of the CPU's instruction set: H200, avx512.",
+        ),
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="A version, or its beginning, such as 2.11.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of an input, such as bfloat16.")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Of an input, such as 8x128.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="TARGET", help="A part of the target.")] = None,
+    lane: Annotated[
+        list[str] | None, typer.Option(metavar="LANE", help="Only this lane; may be repeated.")
+    ] = None,
+    trunk: Annotated[
+        bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(parser=_row_count, metavar="ROWS", help="Rows, at most; without: all.")
+    ] = None,
+    output: Output = Form.table,
+    as_json: AsJson = False,
+) -> None:
+    """Find entries by name, model, device, torch, inputs or target, the newest first."""
+    from cachesvc.queries.matching import entries_in
+    from cachesvc_client.config import Config
+    from cachesvc_client.queries.pull import registry_of
+
+    facts = {"model": model, "gpu": gpu, "torch": torch, "dtype": dtype, "shape": shape, "target": target}
+    with registry_of(Config.read()) as registry:
+        rows = entries_in(registry, where, limit, **facts, lane=lane, trunk=trunk)
+    form = form_of(output, as_json)
+    print_listing("search", rows, ENTRY_COLUMNS, form, "none that has all these facts")
+
+
+@app.command(
+    epilog=examples("cachesvc show team/bert", "cachesvc show team/bert:prod", "cachesvc show 3f2a9c01")
+)
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|ENTRY",
+            help="namespace/name[:tag], or the beginning of an entry's digest.",
+            autocompletion=completion.names,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show a name or an entry: what it is for, its starts, its revisions."""
+    from cachesvc.queries.inventory import print_entry, print_name, read_entry, read_name
+    from cachesvc_client.config import Config
+    from cachesvc_client.queries.pull import registry_of
+
+    with registry_of(Config.read()) as registry:
+        if _ENTRY.fullmatch(what):
+            entry = read_entry(registry, what)
+            print_json(entry, "entry") if as_json else print_entry(entry)
+            return
+        name = read_name(registry, what)
+        print_json(name) if as_json else print_name(name)

@@ -1,0 +1,1 @@
+"""Listen, hold TLS, and bound the connections of ``cachesvc serve``."""

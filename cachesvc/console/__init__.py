@@ -1,0 +1,1 @@
+"""Show what the commands of an operator print: tables, facts, plans that wait for ``--apply``."""

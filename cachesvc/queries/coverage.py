@@ -1,0 +1,360 @@
+"""Owns ``coverage``: which targets of a name are warm in which environments, and would be in planned ones."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from cachesvc_client.config import Config
+from cachesvc_client.console.tables import aligned, environment_label
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.queries.explain import environment_facts, is_use_here
+from cachesvc_client.queries.pull import registry_of
+from cachesvc_client.wire.admin import EntryPage, EntryRecord
+from cachesvc_client.wire.compare import INERT, WITHDRAWN, Difference, differences
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.factors import BY_NAME, Fingerprint
+from cachesvc_client.wire.names import Lane, Name, Tag
+from cachesvc_client.wire.partitions import known_partition
+from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
+from cachesvc_client.wire.wanted import SeenEnvironment
+
+from .planned import Plan, PlannedEnvironment, assumed
+
+CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Holds what a service of one environment finds for one target.
+
+    ``state``: *warm* (the registry offers an entry of the newest model), *stale* (it offers an entry of an
+    older model), *failed* (it withholds the entry there, or the last starts there compiled all the same),
+    *cold* (no entry fits), or *unknown* (an entry may fit: of a planned environment some facts that decide
+    are not known). ``entry``: the entry that fits, or the nearest that does not. ``why``: why the cell is not
+    warm. ``assumed``: factors of a planned environment that are not known, and are taken to be the entry's.
+    """
+
+    target: str
+    state: CellState
+    entry: Digest | None = None
+    why: str = ""
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCells:
+    """Holds the row of one environment. ``facts``: its fingerprint. ``cells``: one for each target.
+    ``label``: what its file calls it. ``planned``: whether it is of a plan. ``starts``: starts that services
+    of the environment from which it was made reported, as far as the registry was asked."""
+
+    environment: Digest
+    facts: Fingerprint
+    cells: tuple[Cell, ...]
+    label: str = ""
+    planned: bool = False
+    starts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Holds the grid of a name: ``targets`` are its columns, and ``environments`` its rows, by torch.
+    ``gate``: whether only planned environments are in it. ``allowed``: states that may be beside *warm*."""
+
+    name: str
+    targets: tuple[str, ...]
+    environments: tuple[EnvironmentCells, ...]
+    gate: bool = False
+    allowed: tuple[CellState, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Return whether every cell is warm or in a state that is allowed; never for a grid without cells
+        that is a gate, since it has judged nothing."""
+        good = all(cell.state in ("warm", *self.allowed) for cell in self.cells)
+        return good and bool(self.cells or not self.gate)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Return all cells."""
+        return [cell for row in self.environments for cell in row.cells]
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredEntries:
+    """Holds what a registry has under one name and tag, as far as services of ``lane`` see it: from this, and
+    from what is offered to each environment, the grid is judged without any I/O."""
+
+    name: Name
+    lane: Lane | None
+    summaries: tuple[EntrySummary, ...]
+    records: tuple[EntryRecord, ...]
+
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the columns of the grid: the name's targets; with ``wanted``, those of them and what of
+        ``wanted`` the name does not have."""
+        there = sorted({str(row.target) for row in self.summaries})
+        if not self.wanted:
+            return tuple(there)
+        matches = {
+            text: [one for one in there if one == text or _is_below(one, text)] for text in self.wanted
+        }
+        return tuple(dict.fromkeys(one for text, found in matches.items() for one in found or [text]))
+
+    def environments(self) -> list[PlannedEnvironment]:
+        """Return the rows of the grid by torch: each environment that an entry is for."""
+        facts = _environments(row.fingerprint for row in self.summaries)
+        return by_torch(PlannedEnvironment(one, planned=False) for one in facts.values())
+
+    def seen(self, reported: Iterable[SeenEnvironment]) -> list[PlannedEnvironment]:
+        """Return the environments that the registry has seen: those of entries, and those that ``reported``
+        starts, with the number of these."""
+        rows = {known_partition(one.facts): one for one in self.environments()}
+        for one in reported:
+            facts = environment_facts(one.fingerprint)
+            rows[one.environment] = PlannedEnvironment(facts, planned=False, starts=one.starts)
+        return by_torch(rows.values())
+
+    def request(self, here: Fingerprint) -> ResolveRequest:
+        """Return the request that a service of the environment ``here`` sends."""
+        return ResolveRequest(
+            self.name.namespace, self.name.name, here, tags=(self.name.tag,), lane=self.lane
+        )
+
+    def rows(
+        self, answers: Iterable[tuple[PlannedEnvironment, ResolveAnswer]]
+    ) -> tuple[EnvironmentCells, ...]:
+        """Return the row of each environment from the answer to its request."""
+        models = _newest_models(self.records)
+        return tuple(
+            EnvironmentCells(
+                known_partition(one.facts),
+                one.facts,
+                _cells(one, self.summaries, self.targets, answer, models),
+                one.label,
+                one.planned,
+                one.starts,
+            )
+            for one, answer in answers
+        )
+
+
+def cover(
+    config: Config,
+    name: Name,
+    *,
+    fallback: tuple[Tag, ...] = (),
+    plan: Plan | None = None,
+    gate: bool = False,
+    allowed: tuple[CellState, ...] = (),
+) -> Coverage:
+    """Ask the registry what it offers under ``name`` to each environment that an entry of the name is for.
+
+    ``plan``: environments to be asked for too, such as one that no pod runs yet; with ``gate`` only these.
+    One request for each environment. Raises ``NotFound`` if nothing is published under the name, and what
+    `Remote` raises.
+    """
+    with registry_of(config) as remote:
+        tags = name.tags(fallback)
+        first = remote.resolve(ResolveRequest(name.namespace, name.name, {}, tags=tags, lane=config.lane))
+        chosen = Name(name.namespace, name.name, first.tag or name.tag)
+        visible = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
+        entries = CoveredEntries(
+            chosen,
+            config.lane,
+            tuple(visible),
+            tuple(_records(remote, chosen)),
+            () if plan is None else plan.targets,
+        )
+        rows = [] if gate else entries.environments()
+        if plan is not None:
+            reported = _reported(remote, chosen, config.lane) if plan.needs_seen else ()
+            planned = plan.environments(entries.seen(reported))
+            there = {known_partition(one.facts) for one in rows}
+            rows += [one for one in planned if one.label or known_partition(one.facts) not in there]
+        cells = entries.rows((one, remote.resolve(entries.request(one.facts))) for one in rows)
+    return Coverage(str(chosen), entries.targets, cells, gate, allowed)
+
+
+def by_torch(rows: Iterable[PlannedEnvironment]) -> list[PlannedEnvironment]:
+    """Return environments in the order in which people look for them: by torch, device and interpreter."""
+    return sorted(rows, key=lambda one: [_version(one.facts.get("torch")), *environment_label(one.facts)])
+
+
+def _reported(remote: Remote, name: Name, lane: Lane | None) -> Sequence[SeenEnvironment]:
+    """Return the environments that reported starts; none of a registry of a release that lists none."""
+    query = {"name": name.name, "tag": name.tag, **({"lane": lane} if lane else {})}
+    path = f"/v1/namespaces/{name.namespace}/environments?{urllib.parse.urlencode(query)}"
+    try:
+        return remote.rows(path, SeenEnvironment)
+    except NotFound:
+        return ()
+
+
+def _is_below(target: str, text: str) -> bool:
+    return target.startswith(text.rstrip("/") + "/")
+
+
+def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerprint]:
+    """Return the environments, each once."""
+    environments: dict[Digest, Fingerprint] = {}
+    for one in fingerprints:
+        with suppress(ValueError):  # halves of characters have no digest, and no environment has them
+            environments[known_partition(one)] = one
+    return environments
+
+
+def _records(remote: Remote, name: Name) -> list[EntryRecord]:
+    query = {"namespace": name.namespace, "name": name.name, "tag": name.tag}
+    rows: list[EntryRecord] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        path = "/v1/entries?" + urllib.parse.urlencode({**query, **({"cursor": cursor} if cursor else {})})
+        page = remote.call("GET", path, None, EntryPage)
+        rows += page.rows
+        cursor = page.next
+    return rows
+
+
+def _newest_models(records: Sequence[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:
+    """Return by entry the model that it is for and the newest model of its target; nothing where either is
+    not known."""
+    newest: dict[str, EntryRecord] = {}
+    for row in records:
+        if row.model is not None and row.sequence >= newest.get(row.target, row).sequence:
+            newest[row.target] = row
+    return {
+        row.entry: (row.model, model)
+        for row in records
+        if row.model is not None and (model := newest[row.target].model) is not None
+    }
+
+
+def _cells(
+    one: PlannedEnvironment,
+    summaries: Sequence[EntrySummary],
+    targets: Sequence[str],
+    answer: ResolveAnswer,
+    models: dict[Digest, tuple[Digest, Digest]],
+) -> tuple[Cell, ...]:
+    offered = {revision.entry for revision in answer.revisions}
+    rejected = {row.entry: row for row in answer.rejected}
+    by_target: dict[str, list[EntrySummary]] = {target: [] for target in targets}
+    for row in summaries:
+        if row.target in by_target:
+            by_target[row.target].append(row)
+    cells = []
+    for target, rows in by_target.items():
+        found = [_offered_cell(one, row, models.get(row.entry)) for row in rows if row.entry in offered]
+        # A target may have entries of several models or input sets: the worst that is offered counts.
+        found.sort(key=lambda cell: ("failed", "unknown", "stale", "warm").index(cell.state))
+        kept_out = [rejected[row.entry] for row in rows if row.entry in rejected]
+        withheld = next((row for row in kept_out if row.withheld), None)
+        doubtful = next((row for row in kept_out if _is_doubtful(one, row)), None)
+        if found:
+            cells.append(found[0])
+        elif withheld is not None:
+            cells.append(Cell(target, "failed", withheld.entry, _text(withheld.differences)))
+        elif doubtful is not None:
+            cells.append(Cell(target, "unknown", doubtful.entry, _unknown_text(doubtful.differences)))
+        elif kept_out:
+            cells.append(Cell(target, "cold", kept_out[0].entry, _text(kept_out[0].differences)))
+        elif not rows:
+            cells.append(Cell(target, "cold", None, "the name has no such target"))
+        else:
+            cells.append(Cell(target, "cold", None, "no entry is offered"))
+    return tuple(cells)
+
+
+def _is_doubtful(one: PlannedEnvironment, row: Rejected) -> bool:
+    """Return whether an entry does not fit only for facts of a planned environment that are not known."""
+    unknown = [
+        difference.factor in BY_NAME and difference.factor not in one.facts for difference in row.differences
+    ]
+    return one.planned and all(unknown)
+
+
+def _unknown_text(found: Sequence[Difference]) -> str:
+    names = [one.factor for one in found]
+    values = f"{names[0]}={found[0].theirs}"
+    return f"{', '.join(names)}: not known of this plan; say --set {values} if it will be so"
+
+
+def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: tuple[Digest, Digest] | None) -> Cell:
+    used = next((use for use in row.usefulness if is_use_here(one.facts, row, use)), None)
+    if used is not None and used.inert_hosts:
+        return Cell(
+            row.target, "failed", row.entry, f"services compiled all the same: {used.why}".rstrip(": ")
+        )
+    if models is not None and models[0] != models[1]:
+        return Cell(
+            row.target, "stale", row.entry, f"for model {models[0][:19]}, the newest is {models[1][:19]}"
+        )
+    if not one.planned:
+        return Cell(row.target, "warm", row.entry)
+    unknown = assumed(one.facts, row.fingerprint, row.scopes)
+    # The compiler decides by these, with its own keys: the entry fits, and is probably not used.
+    differing = [
+        row
+        for row in differences(one.facts, row.fingerprint, row.scopes)
+        if BY_NAME[row.factor].decider == "compiler"
+    ]
+    if differing:
+        return Cell(
+            row.target, "unknown", row.entry, f"{_text(differing)}: PyTorch's own keys decide", unknown
+        )
+    return Cell(row.target, "warm", row.entry, assumed=unknown)
+
+
+def _text(found: Sequence[Difference]) -> str:
+    first = found[0] if found else None
+    if first is None:
+        return ""
+    if first.factor in (INERT, WITHDRAWN):  # a decision of people or of reports, and no fact of two sides
+        return f"{first.factor}: {first.mine}; {first.theirs}"
+    return f"{first.factor}: {first.mine} here, {first.theirs} in the entry"
+
+
+def render(coverage: Coverage) -> str:
+    """Return the text for a terminal: the grid, and a line for each cell that is not warm."""
+    cells = coverage.cells
+    warm = sum(cell.state == "warm" for cell in cells)
+    labels = any(row.label for row in coverage.environments)
+    starts = any(row.starts for row in coverage.environments)
+    head = ("torch", "device", "python", *coverage.targets, *(["starts"] if starts else []))
+    grid = [
+        (
+            *environment_label(row.facts),
+            *(cell.state for cell in row.cells),
+            *([str(row.starts or "")] if starts else []),
+            *([row.label] if labels else []),
+        )
+        for row in coverage.environments
+    ]
+    planned = " in the planned environments" if coverage.gate else ""
+    parts = [f"{coverage.name}: {warm} of {len(cells)} are warm{planned}"]
+    parts.append(aligned([(*head, *(["planned"] if labels else [])), *grid], "  "))
+    reasons = [
+        (f"{cell.target} is {cell.state} on {', '.join(environment_label(row.facts)[:2])}", cell.why)
+        for row in coverage.environments
+        for cell in row.cells
+        if cell.state != "warm"
+    ]
+    if reasons:
+        parts.append("\nnot warm:\n" + aligned(reasons, "  "))
+    names = dict.fromkeys(name for cell in cells for name in cell.assumed)
+    if names:
+        parts.append(f"\nnot known before a start, and taken to be the entry's: {', '.join(names)}")
+    return "\n".join(parts)
+
+
+def _version(torch: object) -> list[int]:
+    numbers = str(torch).partition("+")[0].split(".")
+    return [int(number) if number.isascii() and number.isdigit() else 0 for number in numbers]
