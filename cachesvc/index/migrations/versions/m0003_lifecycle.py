@@ -45,7 +45,7 @@ def upgrade() -> None:
 
 
 def _last_used() -> None:
-    """When they were last used nobody knows: it counts from now on, or retention would take them at once."""
+    """When they were last used no one knows: it counts from now on, or retention would take them at once."""
     now = int(time.time())
     if op.get_bind().dialect.name == "postgresql":
         # A constant default costs no rewrite of the table, which is locked until the commit
