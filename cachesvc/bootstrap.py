@@ -237,7 +237,7 @@ def key_files(settings: Settings) -> dict[str, Path]:
 
 
 def key_path(settings: Settings, name: str) -> Path | None:
-    """Returns where a private key of a backup goes; ``None`` where the settings hold it, or an operator."""
+    """Returns where a private key of a backup goes; ``None`` where the settings have it, or an operator."""
     return None if settings.database else settings.data / f"{name}.key"
 
 
@@ -269,9 +269,9 @@ def _not_empty(what: str) -> InvalidRequest:
 
 
 def require_registry(settings: Settings, *, store: bool = False) -> None:
-    """Raise ``NotFound`` if the data folder should hold a registry and holds none: to open one would make it.
+    """Raise ``NotFound`` if the data folder should have a registry and holds none: to open one would make it.
 
-    ``store``: only the store is needed, which may be in a folder that holds no index yet.
+    ``store``: only the store is needed, which may be in a folder that has no index yet.
     """
     if store:
         there = settings.packs_elsewhere or settings.data.is_dir()

@@ -1,4 +1,4 @@
-"""Decide to which addresses the registry connects where somebody else than its operator named them.
+"""Decide to which addresses the registry connects where someone else than its operator named them.
 
 An administrator of a namespace names receivers of events and issuers of tokens; the issuer's document names
 further addresses. Without this the registry would send their requests into its own machine and network. Every

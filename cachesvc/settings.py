@@ -195,7 +195,7 @@ class Settings(BaseSettings):
     """Where requests name the bucket: in the ``path``, or in the host (``virtual``). ``auto`` is as AWS's
     tools do, or the other if the store refuses that and takes the other."""
     oci_repository: str = Field(default="", pattern="^$|^[^/]+/[^:@]+$")
-    """Repository of an OCI registry that holds the packs, in the place of a bucket:
+    """Repository of an OCI registry that has the packs, in the place of a bucket:
     ``host[:port]/repository``. It is reached by HTTPS, on this machine by HTTP. Credentials are read as
     docker reads them (``DOCKER_CONFIG``). Clients get packs through this registry."""
     oci_plain_http: bool = False
@@ -208,7 +208,7 @@ class Settings(BaseSettings):
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
     link_seconds: int = Field(default=120, ge=10, le=604_800)
     """How long a presigned link is valid: a download must begin within it, else the client gets the pack
-    through the registry. Whoever has a link needs no token, and a link outlives a quarantine by this time;
+    through the registry. Anyone who has a link needs no token, and a link outlives a quarantine by this time;
     with ``downloads = "registry"`` there are none."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
@@ -248,7 +248,7 @@ class Settings(BaseSettings):
     where all of them may reach what the registry reaches. What the settings name (the issuer of
     ``oidc_issuer``, the upstream of a mirror, a store) may have any address."""
     webhook_plain_http: bool = False
-    """Send events of webhooks by ``http://`` too. Whoever is on the way can then read them."""
+    """Send events of webhooks by ``http://`` too. Anyone who is on the way can then read them."""
     public_url: Annotated[str, AfterValidator(_origin)] = ""
     """Address at which browsers reach this registry, such as ``https://cache.example``. With ``oidc_issuer``:
     the identity provider sends browsers back to ``/ui/login/callback`` there, and to no other address."""
@@ -271,7 +271,7 @@ class Settings(BaseSettings):
         default_factory=dict
     )
     """What each value of that claim allows, such as ``{"cache-admins": "admin in *", "ml": "read in team"}``;
-    in a variable as JSON. Nobody else has a role."""
+    in a variable as JSON. No one else has a role."""
     oidc_session_seconds: int = Field(default=3600, ge=300, le=28_800)
     """How long such a login lasts. A role that the provider takes away ends then, at the latest."""
     upstream_url: Annotated[str, AfterValidator(_encrypted)] = ""
@@ -295,7 +295,7 @@ class Settings(BaseSettings):
     taken, a new one takes the place of the one that has waited longest without a request."""
     address_connections: int | None = Field(default=None, ge=1)
     """Connections of one client address at once. Not set: as ``connections``; behind a proxy all clients have
-    the proxy's address. Those on which nobody has shown a token are a third of ``connections`` at most,
+    the proxy's address. Those on which no one has shown a token are a third of ``connections`` at most,
     unless the address is one of ``proxies``: the oldest of them is closed for a new one."""
     proxies: Annotated[list[str], NoDecode, BeforeValidator(_networks)] = Field(default_factory=list)
     """Addresses or networks of proxies before this registry, such as ``10.1.0.0/16``; in a variable with
@@ -307,7 +307,7 @@ class Settings(BaseSettings):
     token_requests: int = Field(default=1000, ge=1)
     """Requests that one token may have under way at once in one process. More are answered with 429."""
     gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
-    """Time between two collections of what nobody needs; 10 or more. 0: this process never collects, for
+    """Time between two collections of what no one needs; 10 or more. 0: this process never collects, for
     deployments that run ``cachesvc admin gc``."""
     keep_revisions: int = Field(default=10, ge=1)
     """Newest revisions of each entry that are kept. This setting, ``keep_days``, ``unused_days``,
@@ -316,9 +316,9 @@ class Settings(BaseSettings):
     keep_days: int = Field(default=30, ge=0)
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
-    """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
+    """Days after which an entry that was offered to no one is deleted. Not set: such entries stay."""
     lane_days: int = Field(default=30, ge=1, le=BOUNDS["unused_days"][1])
-    """Days after which an entry of a lane that was offered to nobody is deleted, in every namespace; 36600
+    """Days after which an entry of a lane that was offered to no one is deleted, in every namespace; 36600
     is as good as never."""
     keep_bytes: Bytes | None = None
     """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
@@ -336,7 +336,7 @@ class Settings(BaseSettings):
 
     @property
     def embedded(self) -> bool:
-        """Whether ``data`` holds the index or the packs, so that one server at a time works in it."""
+        """Whether ``data`` has the index or the packs, so that one server at a time works in it."""
         return not (self.database and self.packs_elsewhere)
 
     @property

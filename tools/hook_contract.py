@@ -147,7 +147,7 @@ def rows() -> list[Row]:
 
 
 class Table:
-    """What each name is in each release, as `TABLE` has it. A file holds a form where it changes."""
+    """What each name is in each release, as `TABLE` has it. A file has a form where it changes."""
 
     def __init__(self, releases: dict[str, list[str]], forms: dict[str, dict[str, str]]) -> None:
         self.releases, self._forms = releases, forms

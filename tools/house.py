@@ -2,7 +2,7 @@
 
 The limits: no circle of imports, local ones counted; the server imports of the client what it may; nothing
 outside of a kind's folder names the kind; files, folders, classes and bags of fields have a size that one
-person can hold; no two callables by position, which nobody sees swapped. What breaks one today is in
+person can hold; no two callables by position, which no one sees swapped. What breaks one today is in
 ``tests/house/broken.txt``, a list that may only become shorter: a new line is refused, and so is a line that
 is not true any more. ``--write`` writes the list.
 """

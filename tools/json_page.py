@@ -188,7 +188,7 @@ ANSWERS: dict[str, Any] = {
     "admin restore": _plan(BackupPart, **_BACKUP),
 }
 """The fields of the answer of each command. A list stands for many of its item; the key ``""`` for the fields
-of a record that stand beside the others, and ``-`` for one of them that is left out."""
+of a record that stand beside the others, and ``-`` for one of them that is omitted."""
 
 WARM = {
     "warm": WARM_FORMAT,

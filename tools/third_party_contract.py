@@ -1,6 +1,6 @@
 """An import-linter contract: which packages from outside each room may import.
 
-import-linter's own contracts deny by name, so a package that nobody thought of passes, and they want every
+import-linter's own contracts deny by name, so a package that no one thought of passes, and they want every
 module that they name to exist. Here each room lists what it may import and everything else is denied.
 """
 
@@ -15,7 +15,7 @@ from importlinter import Contract, ContractCheck, fields, output
 class ThirdPartyContract(Contract):  # type: ignore[misc]
     """``allowed``: lines of ``room: package, package``.
 
-    A module obeys the line with the longest room that holds it, and the line of a root package is for the
+    A module obeys the line with the longest room that has it, and the line of a root package is for the
     package's own module alone; a module of no line may import the standard library and nothing else.
     ``if TYPE_CHECKING`` imports count or not as the linter is configured.
     """

@@ -109,7 +109,7 @@ async def get_revocations(registry: TheRegistry, token: TheToken) -> Json:
 
 @router.post("/revocations", response_model=Revocation)
 async def post_revocation(registry: TheRegistry, token: TheToken, body: RevocationRequest) -> Json:
-    """Revokes a key: no commit accepts it, and what it signed is offered to nobody, on every replica within
+    """Revokes a key: no commit accepts it, and what it signed is offered to no one, on every replica within
     5 s."""
     return Json(await to_thread.run_sync(signers.revoke_signer, registry, token, body))
 

@@ -44,7 +44,7 @@ class Batches(Generic[Q, A]):
     @contextmanager
     def running(self, threads: int) -> Iterator[None]:
         """Runs ``threads`` threads for the length of the block. Questions that wait at its end are answered
-        before it ends, unless a thread takes longer than ``END_SECONDS``."""
+        before it ends, unless a thread needs longer than ``END_SECONDS``."""
         loop = asyncio.get_running_loop()
         workers = [threading.Thread(target=self._serve, args=(loop,), daemon=True) for _ in range(threads)]
         for thread in workers:

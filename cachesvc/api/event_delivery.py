@@ -13,7 +13,7 @@ from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import CacheSvcError
 
 POLL_SECONDS = 2.0
-"""Seconds between two looks for events to send."""
+"""Seconds between two searches for events to send."""
 PAUSE_SECONDS = 30.0
 """Seconds until the next look after one that failed: the index may be down."""
 RECEIVERS = 4

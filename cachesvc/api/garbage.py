@@ -1,8 +1,8 @@
 """Has Python search for garbage among all objects once a minute, and not whenever there are enough new ones.
 
 A full search takes a tenth of a second with a thousand connections open [measured, Python 3.11], in which the
-process answers nobody. Python begins one after so many new objects, and connections make them: strangers who
-only connect would decide how often. What the start has made is never garbage, and is left out.
+process answers no one. Python begins one after so many new objects, and connections make them: strangers who
+only connect would decide how often. What the start has made is never garbage, and is omitted.
 """
 
 from __future__ import annotations

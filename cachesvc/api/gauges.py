@@ -19,7 +19,7 @@ FRESH_SECONDS = 15.0
 """Seconds for which sums are shown again, at least."""
 SHARE = 20
 """Sums are shown again for so many times the seconds that they took: they take a twentieth of the time, at
-most, however large the index is and however often somebody asks."""
+most, however large the index is and however often someone asks."""
 MOST_NAMESPACES = 1000
 """Namespaces that are shown with their names: those that hold most."""
 

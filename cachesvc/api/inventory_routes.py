@@ -155,7 +155,7 @@ async def put_quarantine(
     body: Reason,
     namespace: Annotated[Namespace | None, Query()] = None,
 ) -> Json:
-    """Offers a revision to nobody, on every replica within 5 s. `namespace`: that of a
+    """Offers a revision to no one, on every replica within 5 s. `namespace`: that of a
     revision that is not here any more."""
     return Json(await to_thread.run_sync(quarantine.withdraw, registry, token, revision, body.why, namespace))
 

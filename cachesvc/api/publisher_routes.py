@@ -28,7 +28,7 @@ EXCHANGES = 4
 """Exchanges at once in one process: requests need threads."""
 MAX_WAITING = 64
 """Exchanges that wait for their turn in one process, at most; and those that wait for the keys of one
-issuer, which hold no thread."""
+issuer, which have no thread."""
 SPREAD_SECONDS = 1.0
 """Seconds over which those are answered who ask for an issuer that does not answer."""
 
@@ -86,7 +86,7 @@ async def _wait(waiting: Counter[str], issuer: str, keys: Future[None]) -> None:
 @asynccontextmanager
 async def _one_after_the_other() -> AsyncIterator[None]:
     """Lets ``Unavailable`` out of the block after a time of its own: many ask for an issuer that is silent,
-    and learn it at once. So nobody else waits for all of them, and who asks at once again asks less often."""
+    and learn it at once. So no one else waits for all of them, and who asks at once again asks less often."""
     try:
         yield
     except Unavailable:

@@ -187,7 +187,7 @@ async def get_wanted(
     lane: Annotated[Lane | None, Query()] = None,
     days: Annotated[int, Query(ge=1, le=KEPT_DAYS)] = wanted.DAYS,
 ) -> Json:
-    """Lists what services of a name wanted and compiled in the last days, the dearest first."""
+    """Lists what services of a name wanted and compiled in the last days, the most expensive first."""
     place = Name(namespace, name, tag)
     return Json(
         await to_thread.run_sync(wanted.list_wanted, registry, token, place, lane or token.lane, days)

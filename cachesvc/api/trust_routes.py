@@ -60,14 +60,14 @@ async def get_file(registry: TheRegistry, token: TheToken, file: str) -> Respons
 
 @admin_router.put("/root", response_model=TrustState)
 async def put_root(registry: TheRegistry, token: TheToken, body: RootRequest) -> Json:
-    """Stores the next root, perhaps with new targets, if enough of the operator's keys signed them. Somebody
+    """Stores the next root, perhaps with new targets, if enough of the operator's keys signed them. Someone
     who was faster is answered with 409."""
     return Json(await to_thread.run_sync(trust_changes.put_root, registry, token, body))
 
 
 @admin_router.put("/targets", response_model=TrustState)
 async def put_targets(registry: TheRegistry, token: TheToken, body: TargetsRequest) -> Json:
-    """Stores the next targets, if enough keys that the root names signed them. Somebody who was faster is
+    """Stores the next targets, if enough keys that the root names signed them. Someone who was faster is
     answered with 409."""
     return Json(await to_thread.run_sync(trust_changes.put_targets, registry, token, body))
 

@@ -15,7 +15,7 @@ from .edge import Json
 from .openapi import errors
 
 TESTS = 4
-"""Tests at once in one process: a receiver may take seconds to answer, and requests need threads."""
+"""Tests at once in one process: a receiver may need seconds to answer, and requests need threads."""
 MAX_WAITING = 16
 """Tests that wait for their turn in one process, at most."""
 

@@ -29,7 +29,7 @@ Standing = Literal["held", "published", "free"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, see ``tables.ClaimRow``. ``holder`` is empty after the claim was given back. Times are whole
+    """A claim, see ``tables.ClaimRow``. ``holder`` is empty after the claim was returned. Times are whole
     seconds of the database's clock: the one clock that replicas share."""
 
     key: Digest
@@ -45,10 +45,10 @@ class Claim:
 
 
 def standing(claim: Claim | None, now: int, seen: int = 0) -> Standing:
-    """Returns whether a claim is free to take, held by another, or served by a publication to look for.
+    """Returns whether a claim is free to take, held by another, or served by a publication to search for.
 
     ``seen``: the fence under which the caller has looked already. A publication counts whether or not its
-    publisher still holds the claim. `index.claims.Claims.take` applies the same rule in SQL.
+    publisher still has the claim. `index.claims.Claims.take` applies the same rule in SQL.
     """
     if claim is None:
         return "free"
@@ -61,7 +61,7 @@ def standing(claim: Claim | None, now: int, seen: int = 0) -> Standing:
 def demand_current(claim: Claim | None, shown: ClaimRef) -> None:
     """Raises ``ClaimLost`` unless ``shown`` is the current holder and fence of ``claim``.
 
-    An expired claim that nobody took over is current: nobody else compiles.
+    An expired claim that no one took over is current: no one else compiles.
     """
     if claim is not None and claim.holder == shown.holder and claim.fence == shown.fence:
         return

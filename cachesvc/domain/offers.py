@@ -42,7 +42,7 @@ class OfferFacts:
 
 
 def withheld(row: OfferFacts) -> Difference | None:
-    """Returns why a revision is offered to nobody; ``None`` if it is offered. A lane is not held to what the
+    """Returns why a revision is offered to no one; ``None`` if it is offered. A lane is not held to what the
     namespace requires of its trunk."""
     if row.revoked_why is not None:
         return revoked_difference(row.revision, row.revoked_why)

@@ -28,7 +28,7 @@ class Grant:
         return f"{self.role.name} in {self.namespace}"
 
     def covers(self, other: Grant) -> bool:
-        """Returns whether whoever has this grant may do all that the other one allows."""
+        """Returns whether anyone who has this grant may do all that the other one allows."""
         return self.role >= other.role and self.namespace in (ANY, other.namespace)
 
 
@@ -45,7 +45,7 @@ def parse_grant(text: str) -> Grant:
 
 def grants_of(rules: Mapping[str, Iterable[Grant]], claim: str, claims: Mapping[str, Any]) -> list[Grant]:
     """Returns what the claims of a person allow, without what another of them covers; the strongest first.
-    Perhaps it is nothing: nobody has a role by default.
+    Perhaps it is nothing: no one has a role by default.
 
     ``rules``: what each value of ``claim`` gives; it is compared letter by letter. Raises ``Unauthenticated``
     if the claim is an address of e-mail that the provider has not verified: anybody may have typed it.

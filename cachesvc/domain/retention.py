@@ -24,7 +24,7 @@ no statement keeps a revision for ever."""
 class Retention:
     """A policy that keeps the ``revisions`` newest of each entry, and everything younger than ``days``.
 
-    ``unused_days``: days after which an entry that was offered to nobody is deleted whole. ``keep_bytes``:
+    ``unused_days``: days after which an entry that was offered to no one is deleted whole. ``keep_bytes``:
     bytes above which the least useful revisions are evicted. ``lane_days``: as ``unused_days``, for the
     entries of lanes. ``None``: without a bound.
     """
@@ -101,7 +101,7 @@ def expired(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
 
 
 def unused(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """Returns the heads of entries that nobody was offered for the policy's days of their lane, and that have
+    """Returns the heads of entries that no one was offered for the policy's days of their lane, and that have
     no pinned revision."""
     rows = list(revisions)
     pinned = {row.entry for row in rows if row.pinned}

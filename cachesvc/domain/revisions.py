@@ -21,7 +21,7 @@ def advances(head: Head | None, *, expected: Digest | None, revision: Digest, se
     do).
 
     Raises ``HeadConflict`` if the head is not ``expected`` (``None``: the entry must be new), or if
-    ``sequence`` does not exceed the head's, so that nobody rolls an entry back by publishing again.
+    ``sequence`` does not exceed the head's, so that no one rolls an entry back by publishing again.
     """
     if head is not None and head.revision == revision:
         return False

@@ -22,7 +22,7 @@ KEPT_DAYS = 90
 NODES = 1000
 """Nodes that are stored of each revision; beyond them a new node is not written down."""
 NODE_DAYS = 30
-"""Days without a report after which a node is deleted, so that nobody follows a node for long."""
+"""Days without a report after which a node is deleted, so that no one follows a node for long."""
 
 NAMESPACE_ENVIRONMENTS = 1000
 """Environments whose facts are stored for each namespace; beyond them the one seen longest ago is deleted."""

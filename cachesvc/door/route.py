@@ -112,7 +112,7 @@ class Door:
 
 class LargeAnswer(Response):
     """Sends the body of a response in pieces: a client that reads slowly has its rest in memory, and
-    the server ends one that takes too long for a piece."""
+    the server ends one that needs too long for a piece."""
 
     def __init__(self, response: Response, share: AbstractAsyncContextManager[None]) -> None:
         super().__init__(None, response.status_code, background=response.background)
@@ -175,7 +175,7 @@ class DoorRoute(APIRoute):
 
 
 def _unheard() -> None:
-    """Tell nobody: this request came over no connection of a server."""
+    """Tell no one: this request came over no connection of a server."""
 
 
 async def _demand_right(request: Request, token: Token, role: Role, scope: Scope) -> Owner:

@@ -88,7 +88,7 @@ class Shares:
             self._serve()
 
     def presses(self, owner: Owner) -> bool:
-        """Say whether somebody waits for what ``owner`` holds, and has not used up a share of their own."""
+        """Say whether someone waits for what ``owner`` holds, and has not used up a share of their own."""
         bounds = {key for key, _ in self._bounds.of(owner)}
         return any(
             key in bounds and key[0] in ("namespace", "process")

@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 0.5
 PAUSE_SECONDS = 1.0
 """Seconds without a call to Redis after a failure, so that not every request waits for it."""
 MAX_BYTES = 4 << 20
-"""Bytes of a value, at most: to fetch a larger one would take longer than to make it anew."""
+"""Bytes of a value, at most: to fetch a larger one would need longer than to make it anew."""
 
 _WAKE = "wake"
 """The channel of wake-ups."""
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class RedisHot:
     """A :class:`~cachesvc.hot.store.Hot` in the Redis (or what speaks its protocol) at ``url``.
 
-    Keys hold this package's version: replicas of two versions, side by side in a rolling upgrade, do not
+    Keys have this package's version: replicas of two versions, side by side in a rolling upgrade, do not
     read each other's hints. A client that can write into this Redis makes the registry slower and nothing
     else. The first call opens a connection. ``clock``: seconds, monotonic.
 

@@ -11,10 +11,10 @@ MAX_SECONDS = 5.0
 
 
 MAX_HOLD_SECONDS = 300.0
-"""Seconds that one who holds a key is known, at most. Of them nothing depends but time: no right, and nothing
+"""Seconds that one who has a key is known, at most. Of them nothing depends but time: no right, and nothing
 that a revocation ends."""
 MAX_HOLDERS = 32
-"""Number of those who hold one key, at most."""
+"""Number of those who have one key, at most."""
 
 OnWake = Callable[[str | None], None]
 """Callback that gets the key of each wake-up, in a thread of the store. ``None``: wake-ups may be lost."""
@@ -54,7 +54,7 @@ class Hot(Protocol):
 
     def hold(self, key: str, holder: str, value: bytes, seconds: float) -> None:
         """Records that ``holder`` holds ``key``, with a value, for at most ``seconds``, which is cut to
-        ``MAX_HOLD_SECONDS``. A holder holds a key once. Of more than ``MAX_HOLDERS`` some are forgotten."""
+        ``MAX_HOLD_SECONDS``. A holder has a key once. Of more than ``MAX_HOLDERS`` some are forgotten."""
         ...
 
     def holders(self, key: str) -> dict[str, bytes]:

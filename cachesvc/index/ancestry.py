@@ -26,7 +26,7 @@ from .tables import AncestorRow, EntryRow, RevisionRow, RevokedSignerRow, Withdr
 _BATCH = 500
 """Revisions in one statement."""
 _MOST_ROWS = 20 * MAX_ANCESTORS
-"""Rows of ancestors that one commit reads, at most: some 50 ms, in which SQLite lets nobody else write."""
+"""Rows of ancestors that one commit reads, at most: some 50 ms, in which SQLite lets no one else write."""
 
 
 class Ancestry:
@@ -184,7 +184,7 @@ def _withdrawn(revision: Any, namespace: Any, of_revision: Any, of_signer: Any) 
     """Return the subquery for a value of the first ancestor that was withdrawn, else for one of the first
     whose signer was revoked.
 
-    It looks for what was withdrawn among the ancestors, not the other way round: who publishes decides how
+    It searches for what was withdrawn among the ancestors, not the other way round: who publishes decides how
     many ancestors there are, operators how much is withdrawn.
     """
     row, withdrawn, revoked = AncestorRow, WithdrawalRow, RevokedSignerRow

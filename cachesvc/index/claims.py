@@ -102,7 +102,7 @@ class Claims:
         return [Digest(key) for (key,) in rows]
 
     def lock(self, key: Digest) -> Claim | None:
-        """Returns the claim; nobody takes, renews or releases it before this transaction ends."""
+        """Returns the claim; no one takes, renews or releases it before this transaction ends."""
         row = self._first(self._select().where(self._table.c.key == key).with_for_update())
         return row[0] if row else None
 

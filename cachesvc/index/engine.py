@@ -82,7 +82,7 @@ def open_sqlite(path: Path) -> Index:
 
 
 def view_sqlite(path: Path) -> Index:
-    """Opens the index of a server that may be running, to read it: changes nothing, and waits for nobody.
+    """Opens the index of a server that may be running, to read it: changes nothing, and waits for no one.
 
     Raises ``InvalidRequest`` unless its schema is the newest.
     """

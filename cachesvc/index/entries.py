@@ -35,7 +35,7 @@ _TRUNK_BYTES = 6 << 20
 _LANES_BYTES = 512 << 10
 """Bytes of the facts of all lanes' entries in one listing, at most: they take no place of the trunk's."""
 _NEEDED_AT_START = "!"
-"""Stands before a head in ``EntryRow.keyed`` that no start may leave out."""
+"""Stands before a head in ``EntryRow.keyed`` that no start may omit."""
 _BATCH = 500
 """Revisions in one statement."""
 _LOCK_TRIES = 5
@@ -214,7 +214,7 @@ class Entries:
         )
 
     def lock(self, manifest: Manifest, now: int) -> Head | None:
-        """Returns the head of the manifest's entry; nobody else moves it before this transaction ends.
+        """Returns the head of the manifest's entry; no one else moves it before this transaction ends.
 
         Makes the entry (and its namespace) if there is none.
         """

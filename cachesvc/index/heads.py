@@ -21,7 +21,7 @@ from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow, Usefulness
 FEW = 16
 """Heads under most names and tags are fewer than this: one statement reads them with their envelopes."""
 _MOST_HOLDERS = 4096
-"""Revisions of all names that hold one key and are looked at, at most."""
+"""Revisions of all names that have one key and are looked at, at most."""
 SMALL_BYTES = 32 << 10
 """Bytes of an envelope that is read with its head, at most."""
 
@@ -68,7 +68,7 @@ class Candidate(OfferFacts):
 
 class Group(NamedTuple):
     """Counts the heads of one partition under a place. ``sample``: the revision of one of them. ``unkeyed``:
-    heads that no start may leave out, or whose keys of graphs the index does not have yet."""
+    heads that no start may omit, or whose keys of graphs the index does not have yet."""
 
     partition: Digest
     heads: int
@@ -127,7 +127,7 @@ class Heads:
         return self._fetch(_OF_MODEL, {**_parameters(place), "model": model, "limit": limit})
 
     def with_keys(self, place: Place, keys: Sequence[str], limit: int) -> list[Candidate]:
-        """Returns heads that hold one of the keys of compiled graphs, newest first and each once, without
+        """Returns heads that have one of the keys of compiled graphs, newest first and each once, without
         envelopes; at most ``limit`` for each key."""
         values = [{**_parameters(place), "key": key, "limit": limit} for key in keys]
         rows_of_each = fetch_each_on_driver(self._connection, _WITH_KEY, values)

@@ -289,7 +289,7 @@ class Inventory:
 
     def _first_by_sums(self, namespace: str, by: str, limit: int) -> list[str]:
         """Returns the first entries of a large namespace, or of all. Sums without a join, in the order of an
-        index, and looks up only as many of the first sums as it takes: a join of all rows took most of the
+        index, and searches only as many of the first sums as it takes: a join of all rows took most of the
         time."""
         heavy = by == "heaviest"
         row, amount = (RevisionRow, RevisionRow.pack_size) if heavy else (UsefulnessRow, UsefulnessRow.saved)

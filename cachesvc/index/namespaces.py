@@ -71,7 +71,7 @@ class Namespaces:
         return Totals(namespaces, entries, revisions, int(size or 0))
 
     def exists(self, namespace: str) -> bool:
-        """Returns whether something was published in a namespace, or somebody has set its policy."""
+        """Returns whether something was published in a namespace, or someone has set its policy."""
         query = select(NamespaceRow.namespace).where(NamespaceRow.namespace == namespace)
         return self._session.exec(query).first() is not None
 

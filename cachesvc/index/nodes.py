@@ -38,7 +38,7 @@ class RevisionNodes:
         self._session = session
 
     def add(self, reports: Sequence[NodeReport]) -> None:
-        """Records reports. Beyond ``NODES`` of a revision a new node is left out: clients choose their
+        """Records reports. Beyond ``NODES`` of a revision a new node is omitted: clients choose their
         digits."""
         for revision in dict.fromkeys(report.revision for report in reports):
             self._add(revision, [each for each in reports if each.revision == revision])

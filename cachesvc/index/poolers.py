@@ -3,7 +3,7 @@
 PgBouncer in transaction mode, and services built like it, refuse or ignore the settings of a connection, and
 a statement that was prepared on one process is another one, or none, on the next [measured: of 360 requests
 95 failed, and three ran another statement]. So nothing is prepared, and where the settings of a connection
-do not hold each transaction gets them.
+do not have each transaction gets them.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Signers:
 
     def accepted(self, namespace: str) -> tuple[list[str], int | None]:
         """Returns the keys that may sign for ``namespace``, its own and those of ``*`` without the revoked
-        ones, and the quota of its policy in bytes for a publication; the quota is ``None`` also where nobody
+        ones, and the quota of its policy in bytes for a publication; the quota is ``None`` also where no one
         may sign."""
         rows = run_on_driver(self._session.connection(), _ACCEPTED, {"namespace": namespace}).fetchall()
         return [key for key, _ in rows], rows[0][1] if rows else None

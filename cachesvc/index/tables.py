@@ -61,7 +61,7 @@ class SignerRow(SQLModel, table=True):
 
 class RevokedSignerRow(SQLModel, table=True):
     """A key whose signatures ``namespace`` (or ``*``, all) refuses for good: its revisions are offered to
-    nobody, and adding it as a signer again takes a word more. ``by``: a token's id, or ``console``."""
+    no one, and adding it as a signer again takes a word more. ``by``: a token's id, or ``console``."""
 
     __tablename__ = "revoked_signers"
     namespace: str = Field(primary_key=True, max_length=128)
@@ -127,7 +127,7 @@ class PublisherRow(SQLModel, table=True):
 
 
 class JobTokenRow(SQLModel, table=True):
-    """A token of a CI job that was exchanged, so that nobody exchanges it again before it ``expires``."""
+    """A token of a CI job that was exchanged, so that no one exchanges it again before it ``expires``."""
 
     __tablename__ = "job_tokens"
     use: str = Field(primary_key=True, max_length=DIGEST)
@@ -148,7 +148,7 @@ class TrustFileRow(SQLModel, table=True):
 class ObjectRow(SQLModel, table=True):
     """An object of the blob store; the row is there before its first byte.
 
-    ``digest`` and ``size`` hold once all bytes are durable. ``state``: *live*, or *deleting* (nobody may
+    ``digest`` and ``size`` hold once all bytes are durable. ``state``: *live*, or *deleting* (no one may
     refer to it any more; GC removes the object, then this row). ``leased_until``: until then GC leaves it.
     ``share``: whose pending bytes these are (``registry.quota``), ``announced`` of them; ``None`` once a
     revision names the object.
@@ -188,7 +188,7 @@ class UploadRow(SQLModel, table=True):
 class ClaimRow(SQLModel, table=True):
     """Who compiles now what ``key`` stands for (``wire.claims.ClaimSubject``). Times: the database's clock.
 
-    ``holder``: empty once it was given back. ``who``: the holder's words, for people; trusted for nothing.
+    ``holder``: empty once it was returned. ``who``: the holder's words, for people; trusted for nothing.
     ``fence``: grows with every holder. ``done``: since this holder took it, a revision for it was published.
     """
 
@@ -250,7 +250,7 @@ class RevisionRow(SQLModel, table=True):
     ``envelope`` is what was received, byte for byte. ``fingerprint`` and ``scopes`` repeat the manifest's,
     for ``compare``; ``measured`` and ``files`` for listings. ``last_used``: when it was last offered to a
     start, to a few hours; ``pinned``: since when an operator keeps it; ``quarantined``: since when an
-    operator has it offered to nobody; ``builder`` and ``source_ref``: of its provenance, checked at its
+    operator has it offered to no one; ``builder`` and ``source_ref``: of its provenance, checked at its
     commit.
     """
 
@@ -348,7 +348,7 @@ class OutcomeSums(SQLModel):
 
 
 class GraphKeyRow(SQLModel, table=True):
-    """A key of a compiled graph, as its compiler looks it up, and a revision that holds it."""
+    """A key of a compiled graph, as its compiler looks it up, and a revision that has it."""
 
     __tablename__ = "graph_keys"
     key: str = Field(primary_key=True, max_length=81)

@@ -87,7 +87,7 @@ class Tokens:
 
     def count_expiring(self, now: int, until: int) -> int:
         """Counts the tokens that are valid at ``now`` and expire by ``until``. Those of CI jobs and of logins
-        are left out: they end by themselves, and nobody has to renew one."""
+        are omitted: they end by themselves, and no one has to renew one."""
         query = sa.select(sa.func.count()).where(
             col(TokenRow.expires) > now,
             col(TokenRow.expires) <= until,

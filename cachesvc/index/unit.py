@@ -160,7 +160,7 @@ class _WriterTurn:
     """Lets the writers of this process go one after the other, before each takes a connection.
 
     SQLite has one writer. Those that waited for it in SQLite held all connections of the pool, and who only
-    read got none; they also slept between two tries while nobody wrote.
+    read got none; they also slept between two tries while no one wrote.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class _WriterTurn:
 
 class _SessionWithin(Session):
     """A session on a connection whose transaction the caller has begun and ends. A transaction of the
-    session's own would take longer than a statement; only the queries by rows begin one."""
+    session's own would need longer than a statement; only the queries by rows begin one."""
 
     def __init__(self, connection: sa.Connection) -> None:
         super().__init__(connection)

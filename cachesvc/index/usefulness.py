@@ -107,7 +107,7 @@ class Usefulness:
         self._session = session
 
     def subjects(self, revisions: Sequence[Digest]) -> dict[Digest, Reported]:
-        """Returns the revisions that exist; nobody deletes them before this transaction ends."""
+        """Returns the revisions that exist; no one deletes them before this transaction ends."""
         query = (
             sa.select(
                 col(RevisionRow.revision),

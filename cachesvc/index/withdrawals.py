@@ -43,7 +43,7 @@ class Withdrawals:
 
     def lock(self, namespace: Namespace, *, alone: bool) -> None:
         """Waits until no other transaction withdraws something of a namespace (``alone``: or commits there),
-        so that none misses what the other writes. To be called first: a commit that waits here holds no
+        so that none misses what the other writes. To be called first: a commit that waits here has no
         row that a withdrawal needs. SQLite has one writer at a time anyway."""
         connection = self._session.connection()
         if connection.dialect.name == "postgresql":

@@ -2,7 +2,7 @@
 Discovery 1.0).
 
 An issuer is asked only if a rule of an administrator, or a setting, names it. Its answers are bounded in time
-and in bytes, and read by a thread of its own: whoever waits for them holds no place that others need. What
+and in bytes, and read by a thread of its own: anyone who waits for them has no place that others need. What
 came of it is in the log; who shows a token learns only that the keys cannot be read.
 """
 
@@ -38,9 +38,9 @@ FRESH_SECONDS = 600.0
 KEPT_SECONDS = 3600.0
 """Seconds for which keys count, at most, while their issuer cannot be reached."""
 ROTATION_SECONDS = 60.0
-"""Seconds between two looks for a key that is not known: strangers can ask for any."""
+"""Seconds between two searches for a key that is not known: strangers can ask for any."""
 FAILURE_SECONDS = 10.0
-"""Seconds after a failure in which an issuer is not asked again: a slow one holds up nobody else."""
+"""Seconds after a failure in which an issuer is not asked again: a slow one holds up no one else."""
 MAX_ISSUERS = 256
 """Issuers whose keys are kept, at most."""
 SHARE = 8

@@ -49,7 +49,7 @@ class PublicKey:
 
 
 def read_keys(document: Mapping[str, Any]) -> list[PublicKey]:
-    """Returns the keys for signatures; leaves out what is for another use, too weak, or malformed."""
+    """Returns the keys for signatures; omits what is for another use, too weak, or malformed."""
     rows = document.get("keys")
     if not isinstance(rows, list):
         return []

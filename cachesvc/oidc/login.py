@@ -44,7 +44,7 @@ class Attempt:
     and shows to this registry alone: so every replica can end what another one began.
 
     ``state``: proves that the answer is for this browser. ``nonce``: that the ID token is for this try.
-    ``verifier``: that whoever uses the code began this try.
+    ``verifier``: that anyone who uses the code began this try.
     """
 
     secret: str
@@ -75,7 +75,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who has logged in, as the provider's signed token says. ``name``: for people to read; somebody may have
+    """Who has logged in, as the provider's signed token says. ``name``: for people to read; someone may have
     chosen it, so it decides nothing."""
 
     issuer: str
@@ -104,7 +104,7 @@ def code_of_answer(client: Client, endpoints: Endpoints, attempt: Attempt, answe
     """Returns the code of the answer with which the provider sent the browser back.
 
     Raises ``Unauthenticated`` for an answer that is not for this attempt, that is of another provider (RFC
-    9207), or that says that nobody logged in.
+    9207), or that says that no one logged in.
     """
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), attempt.state.encode()):
         raise Unauthenticated(

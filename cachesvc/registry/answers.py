@@ -3,7 +3,7 @@
 The 5 s begin before the index is read, and each answer says how much of them is over: a node that remembers
 the answer uses it for the rest. So no start that begins 5 s after a revocation uses an answer from before it.
 
-Each namespace has a mark in the hot store, and a cached answer holds the mark under which it was made. A
+Each namespace has a mark in the hot store, and a cached answer has the mark under which it was made. A
 publication, a policy or an operator changes the mark (:func:`forget_answers`), and the cached answers of the
 namespace count no more. This replica has a mark of its own beside it, which counts while the hot store cannot
 be reached.
@@ -115,7 +115,7 @@ def cached_answer(registry: Registry, token: Token, body: bytes) -> AgedAnswer |
 
 
 def offers_revision(answer: bytes) -> bool:
-    """Says whether an answer holds a revision, without parsing it.
+    """Says whether an answer has a revision, without parsing it.
 
     The last fields of its canonical JSON are ``revisions`` and a tag.
     """
@@ -143,7 +143,7 @@ def _aged(registry: Registry, cached: bytes) -> AgedAnswer:
 
 
 _ANY_MARK = "eras"
-"""Key that is present while any namespace has a mark; without it nobody asks for a namespace's mark. When a
+"""Key that is present while any namespace has a mark; without it no one asks for a namespace's mark. When a
 resolve always asked for its namespace's own mark, nearly every resolve asked Redis."""
 
 

@@ -26,7 +26,7 @@ def note(
     subject: str,
     **details: object,
 ) -> None:
-    """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are left out. An action in a
+    """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are omitted. An action in a
     session of the web page says so, and names the person if one has logged in: the row outlives the token."""
     if by is not None and by.via is not None:
         details["via"] = by.via

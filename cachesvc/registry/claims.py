@@ -1,4 +1,4 @@
-"""Take, renew and give back claims, and end those that a commit serves."""
+"""Take, renew and return claims, and end those that a commit serves."""
 
 from __future__ import annotations
 

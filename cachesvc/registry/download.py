@@ -27,7 +27,7 @@ class Pack:
 def pack_url(registry: Registry, revision: Digest, key: str) -> str:
     """Returns a link to the object ``key``, a revision's pack, or else its path at this registry.
 
-    A client has ``link_seconds`` for a link, less the 5 s for which an answer that holds it is cached. The
+    A client has ``link_seconds`` for a link, less the 5 s for which an answer that has it is cached. The
     store knows no revocation: a link holds to its end. A pack that a mirror does not have yet has no link.
     """
     if registry.links is None or key.startswith(ABSENT):
@@ -38,7 +38,7 @@ def pack_url(registry: Registry, revision: Digest, key: str) -> str:
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
     """Returns the pack of a revision. Raises ``NotFound``, also for what the token may not see.
 
-    What is offered to nobody (:func:`~cachesvc.domain.offers.withheld`) is not given to a reader either: the
+    What is offered to no one (:func:`~cachesvc.domain.offers.withheld`) is not given to a reader either: the
     error has the reason. Only an administrator of the namespace gets it, to examine it or to roll back.
     Another revision with the same pack does not count: each has an object of its own.
     """

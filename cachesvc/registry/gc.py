@@ -1,4 +1,4 @@
-"""Apply retention, and delete what nobody needs. A kill at any moment is safe, and so are concurrent
+"""Apply retention, and delete what no one needs. A kill at any moment is safe, and so are concurrent
 requests.
 
 What a policy does not keep is deleted from the index, one transaction each; its objects stay for the grace
@@ -131,7 +131,7 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
 
 def _forecast(registry: Registry, unit: Unit, removable: Sequence[_Removable]) -> list[_GoingCold]:
     """Returns the entries that go whole and the environments whose starts used them lately, the dearest
-    first. A start is offered an entry before it uses it, so an entry that nobody was offered is not read."""
+    first. A start is offered an entry before it uses it, so an entry that no one was offered is not read."""
     since = registry.now - FORECAST_DAYS * DAY
     offered = since - USED_STEP_SECONDS
     whole = {one.row.entry: one for one in removable if one.whole and one.row.touched >= offered}

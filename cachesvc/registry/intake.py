@@ -27,7 +27,7 @@ def demand_lease(registry: Registry, upload: Upload) -> None:
 
 
 def new_key(upload: Upload) -> str:
-    """Returns a key of the blob store that nobody used before."""
+    """Returns a key of the blob store that no one used before."""
     return f"packs/{upload.upload}-{secrets.token_hex(4)}"
 
 
@@ -58,7 +58,7 @@ def extend_object(registry: Registry, key: str) -> None:
 def record_received(registry: Registry, upload: Upload, key: str, digest: Digest, size: int) -> None:
     """Records that all bytes of an upload are stored under ``key``.
 
-    Raises ``LeaseLost``, and ``InvalidRequest`` if the upload holds other bytes already.
+    Raises ``LeaseLost``, and ``InvalidRequest`` if the upload has other bytes already.
     """
     until = registry.now + registry.limits.lease_seconds
     with registry.index.write() as unit:

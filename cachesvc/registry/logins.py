@@ -41,7 +41,7 @@ class Choice:
 
 def begin(registry: Registry, attempt: Attempt) -> str:
     """Returns the address at the provider to which a browser goes. Raises ``Unavailable`` with one line for
-    people, ``NotFound`` if nobody logs in at a provider here."""
+    people, ``NotFound`` if no one logs in at a provider here."""
     login = login_of(registry)
     try:
         return authorization_url(login.client, registry.issuers.endpoints(login.client.issuer), attempt)

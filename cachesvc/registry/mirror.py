@@ -16,7 +16,7 @@ PULLS = 4
 """Packs that a mirror downloads at once; more wait."""
 STRANGERS = 16
 """Tokens that the upstream has not confirmed yet and is asked about at once; more are refused. Each holds up
-a thread of requests: whoever tries tokens must not take all."""
+a thread of requests: anyone who tries tokens must not take all."""
 
 
 class Flights:

@@ -146,7 +146,7 @@ class _Merge:
 
     def _is_older(self, row: HeadRow, present: MirroredHead) -> bool:
         """Returns whether a listed head is not newer than the one that is here. One that is here and that
-        nobody trusted has signed is removed, and nothing is older than it; only a look that verifies all
+        no one trusted has signed is removed, and nothing is older than it; only a look that verifies all
         again finds out."""
         if row.sequence > present.sequence:
             return False

@@ -37,7 +37,7 @@ def is_absent(pack: Pack) -> bool:
 
 def start_pull(registry: Registry, revision: Digest) -> Future[None]:
     """Begins the download of a revision's pack, unless it is under way, and returns its future. It goes on
-    when nobody waits for it any more."""
+    when no one waits for it any more."""
     mirror = registry.mirror
     assert mirror is not None
     return mirror.pulls.start(revision, lambda: _pull(registry, mirror, revision))

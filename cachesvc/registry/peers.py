@@ -4,7 +4,7 @@ What is kept here are hints of minutes (`hot.store.Hot.hold`). They give no righ
 may get its packs from the registry anyway, and an agent checks every byte. An agent that lies, or a lost
 store, costs time and transfers.
 
-Of a pack that the namespace does not offer, or no more, nothing is kept and nobody is named: a withdrawal
+Of a pack that the namespace does not offer, or no more, nothing is kept and no one is named: a withdrawal
 reaches the hints, and who makes digests up fills no store.
 """
 
@@ -44,7 +44,7 @@ def exchange(registry: Registry, token: Token, request: PeersRequest) -> PeersAn
     """Keeps what an agent offers, and says where it finds what it wants.
 
     Raises ``Forbidden`` without the role *read* in the namespace's trunk and for a lane's token, which
-    whoever opens a pull request may have; ``NotFound`` where the operator has not turned this on.
+    anyone who opens a pull request may have; ``NotFound`` where the operator has not turned this on.
     """
     demand(token, Action.read, request.namespace)
     if token.lane is not None:
@@ -88,7 +88,7 @@ def _offered(registry: Registry, request: PeersRequest) -> set[Digest]:
 def _answer(registry: Registry, request: PeersRequest, peer: str, want: PackWant) -> PackSources:
     """Names a few peers at random, so that load spreads; or else, of all who ask, has a few fetch the pack.
 
-    An agent for which every known peer was useless may fetch it too: so a peer that lies holds nobody up for
+    An agent for which every known peer was useless may fetch it too: so a peer that lies holds no one up for
     long, and each agent that fetched is one more peer for the others.
     """
     useless = {peer, *request.failed}
@@ -111,7 +111,7 @@ def _may_fetch(registry: Registry, namespace: Namespace, peer: str, want: PackWa
 
 
 def _read(value: bytes) -> PeerSource | None:
-    """Returns what an agent offered; ``None`` for what somebody else wrote into the store."""
+    """Returns what an agent offered; ``None`` for what someone else wrote into the store."""
     try:
         return codec.build(PeerSource, codec.parse_json(value, limit=1000, what="the offer"))
     except ValueError:
@@ -119,7 +119,7 @@ def _read(value: bytes) -> PeerSource | None:
 
 
 def _peer(token: Token, agent: str) -> str:
-    """Returns the identity of an agent for others. An agent with another token has another one: nobody takes
+    """Returns the identity of an agent for others. An agent with another token has another one: no one takes
     back what was offered with a token that they do not have."""
     return hashlib.sha256(f"{token.token}/{agent}".encode()).hexdigest()[:32]
 

@@ -93,7 +93,7 @@ def show_provenance(registry: Registry, by: Token, revision: Digest) -> Provenan
 def _repeats_checked(unit: Unit, verified: Accepted) -> bool:
     """Return whether the revision repeats the bytes and the provenance of one whose builder was checked here.
 
-    Only the tag may be another: with the provenance of one name nobody publishes another.
+    Only the tag may be another: with the provenance of one name no one publishes another.
     """
     manifest, statement = verified.manifest, verified.manifest.statement
     try:

@@ -37,7 +37,7 @@ _log = logging.getLogger("cachesvc.quarantine")
 def withdraw(
     registry: Registry, by: Token, revision: Digest, why: str, namespace: Namespace | None = None
 ) -> RevisionRecord:
-    """Offers the bytes of a revision to nobody, on every replica within 5 s, and takes them at no commit.
+    """Offers the bytes of a revision to no one, on every replica within 5 s, and takes them at no commit.
     Starts keep what they have installed. A second call is a success, and keeps the first reason. Returns the
     revision with its descendants in the token's namespaces.
 

@@ -1,7 +1,7 @@
 """Hold a namespace to its quota of bytes: what is committed, and what each publisher has under way.
 
 Committed bytes count for the namespace. Pending bytes (received or announced, and not committed) count for
-their own share alone: a lane's for the lane, the trunk's for the token. So nobody's uploads make another's
+their own share alone: a lane's for the lane, the trunk's for the token. So no one's uploads make another's
 commit fail, and no share stores more than the room that the committed bytes leave.
 """
 

@@ -83,7 +83,7 @@ def report_each(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAn
     """Counts the starts of several reports in one transaction; returns for each what :func:`report` returns
     or raises.
 
-    A transaction is written through to the disk, which takes longer than to count. Reports that fail together
+    A transaction is written through to the disk, which needs longer than to count. Reports that fail together
     are counted one by one, so that none fails for another one's sake.
     """
     errors = [_rate_error(registry, each.token) for each in sent]
@@ -305,7 +305,7 @@ def _count_by_day(
 
 def _is_small(fingerprint: Fingerprint) -> bool:
     """Return whether the facts of an environment are kept, so that lists of hundreds stay small. Those of
-    services have 1 to 2 KB, and whoever reports decides how many these are."""
+    services have 1 to 2 KB, and anyone who reports decides how many these are."""
     return len(canonical(fingerprint)) <= _MAX_KEPT_BYTES
 
 

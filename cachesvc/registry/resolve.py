@@ -47,7 +47,7 @@ MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 
 COMPARED_CHARACTERS = 24 << 20
 """Characters of the fingerprints that one resolve compares, at most, about half a second: heads beyond them,
-which are the oldest, are left out. 4096 heads of usual fingerprints are fewer."""
+which are the oldest, are omitted. 4096 heads of usual fingerprints are fewer."""
 CACHED_COMPARISONS = 512
 """Comparisons of two fingerprints whose result is cached."""
 CACHED_CHARACTERS = 32_000
@@ -63,7 +63,7 @@ def resolve_each(
     """Yields the answer to each request, or its error. The database is read for all requests at once: its
     error is the error of all of them.
 
-    An answer holds the compatible heads: those of the request's model first, then the newest. The other
+    An answer has the compatible heads: those of the request's model first, then the newest. The other
     heads are rejected, the nearest first; of a name with many, one of each partition. A lane's entry hides
     the trunk's of the same target, partition and workload. The error is ``NotFound`` if the name has no entry
     under any of the tags; a request by entries or by keys never gives it. ``to_starts``: whether services
@@ -89,7 +89,7 @@ class Offers(NamedTuple):
 
 
 def offers_each(registry: Registry, requests: Sequence[ResolveRequest]) -> Iterator[Offers | CacheSvcError]:
-    """Yields for each request what its environment would be offered now, without envelopes and for nobody's
+    """Yields for each request what its environment would be offered now, without envelopes and for no one's
     use. Errors are as of :func:`resolve_each`, but a name without entries offers nothing."""
     try:
         candidates = _candidates_of_each(registry, requests)
@@ -211,7 +211,7 @@ def _unknown(registry: Registry, request: ResolveRequest) -> NotFound:
 
 
 def _overlay(heads: Iterable[Candidate]) -> list[Candidate]:
-    """Leaves out the trunk's heads that a lane's hide."""
+    """Omits the trunk's heads that a lane's hide."""
     chosen: dict[tuple[str, str, str, str], Candidate] = {}
     for row in heads:
         key = (row.tag, row.target, row.partition, row.workload)
@@ -283,7 +283,7 @@ def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
 def _withhold(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Leaves out the heads that an operator withholds, those whose signer was removed or revoked, those that
+    """Omits the heads that an operator withholds, those whose signer was removed or revoked, those that
     were not built as the namespace requires, and those that are known to do nothing in this environment
     (``domain.usefulness``)."""
     withdrawn = {row.revision: cause for row in fitting if (cause := withheld_from_all(row)) is not None}

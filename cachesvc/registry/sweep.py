@@ -1,4 +1,4 @@
-"""Delete the objects that nobody needs. A kill at any moment is safe, and so are concurrent requests.
+"""Delete the objects that no one needs. A kill at any moment is safe, and so are concurrent requests.
 
 Mark ``deleting`` → commit → delete the object → delete the row. A crash in between leaves a marked row, which
 the next run goes on with.

@@ -57,11 +57,11 @@ class Waiting:
         disconnected: Callable[[], Awaitable[bool]],
         on_wait: Callable[[], None] = lambda: None,
     ) -> ClaimAnswer:
-        """Takes a claim by `claims.take`; while another holds it, again at each change, for at most
+        """Takes a claim by `claims.take`; while another has it, again at each change, for at most
         ``request.wait`` seconds.
 
         ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``on_wait``:
-        called before the request waits. ``published`` takes nothing: all who waited look for the revision,
+        called before the request waits. ``published`` takes nothing: all who waited search for the revision,
         and none waits for the others.
         """
         loop = asyncio.get_running_loop()

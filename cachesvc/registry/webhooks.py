@@ -48,7 +48,7 @@ KEPT_DAYS = 30
 """Days for which an event that was given up is counted."""
 BUSY_SECONDS = 60
 """Seconds for which a worker takes a receiver, and then again: longer than one try. A worker that dies in the
-middle holds it up that long."""
+middle has it up that long."""
 AT_ONCE = 100
 """Events that a receiver gets before another receiver has its turn."""
 EXPIRING_DAYS = 7
@@ -113,7 +113,7 @@ def announce(
     registry: Registry, unit: Unit, kind: str, namespace: str, data: dict[str, str | int | None]
 ) -> None:
     """Stores an event for each receiver that asked for it, in the transaction of ``unit``. ``data``: what is
-    absent (``None``) is left out."""
+    absent (``None``) is omitted."""
     receivers = unit.webhooks.interested(namespace, kind)
     if receivers:
         event = _event(registry, kind, namespace, data)
@@ -161,7 +161,7 @@ def announce_revision(
 
 def announce_expiring_tokens(registry: Registry, unit: Unit) -> int:
     """Announces the tokens that expire soon, each once for each expiry, and returns how many. Tokens of CI
-    jobs, which live for minutes, are left out."""
+    jobs, which live for minutes, are omitted."""
     if not unit.webhooks.all(ANY):
         return 0
     now = registry.now
@@ -189,7 +189,7 @@ def take_receiver(registry: Registry) -> Receiver | None:
 
 def deliver(registry: Registry, receiver: Receiver) -> int:
     """Sends a receiver its events, in order, until none is left, one fails, or it got ``AT_ONCE``; returns
-    how many it got. The caller has taken the receiver, which is given back."""
+    how many it got. The caller has taken the receiver, which is returned."""
     count = 0
     try:
         for delivery in _due(registry, receiver):

@@ -37,7 +37,7 @@ class TrustKeys:
         return self._folder is not None and self._online is None
 
     def make_missing(self) -> None:
-        """Makes the keys that the folder lacks. The caller holds the folder's lock."""
+        """Makes the keys that the folder lacks. The caller has the folder's lock."""
         for name in KEY_NAMES:
             if self._folder is not None and not self._path(name).exists():
                 SigningKey.generate().save(self._path(name))

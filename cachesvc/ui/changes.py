@@ -29,7 +29,7 @@ Facts = tuple[tuple[str, str], ...]
 class Change:
     """What a change is called, what it does, and the command that does the same. ``why``: whether a reason is
     asked for: *required*, *optional*, or not at all. ``days``: whether a number of days is asked for.
-    ``back``: the page that it belongs to. ``grave``: whether somebody may miss what it takes away."""
+    ``back``: the page that it belongs to. ``grave``: whether someone may miss what it takes away."""
 
     title: str
     effect: str

@@ -30,7 +30,7 @@ def cover(
 
     ``changes``: facts that every environment that the registry has seen is planned to get; then the grid is
     that of the command's gate. What is offered is asked as a service would ask, in the token's lane; that
-    counts for nobody's use.
+    counts for no one's use.
     """
     registry, token = viewer.registry, viewer.token
     summaries = names.list_entries(registry, token, namespace, name, tag)

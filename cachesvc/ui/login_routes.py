@@ -22,7 +22,7 @@ from .open_routes import demand_few, login_place
 from .page import PageRoute, choice_page, going_page, login_page
 
 MAX_WAITING = 64
-"""Logins that wait for their turn in one process, at most: a provider may take seconds to answer."""
+"""Logins that wait for their turn in one process, at most: a provider may need seconds to answer."""
 MAX_GRANT, MAX_NEXT = 200, 1500
 """Characters of a choice, and of the address of a page, at most: a cookie has both, and browsers drop those
 of more than 4096 bytes."""

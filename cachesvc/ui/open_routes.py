@@ -19,7 +19,7 @@ LOGIN_SECONDS = 5.0
 """Seconds over which logins are counted."""
 LOGINS = 20
 """Logins that one address, and one secret, may try in vain at one replica in ``LOGIN_SECONDS``. A secret is
-too long to be guessed: this says so to whoever tries. Many people may come from one proxy's address, so a
+too long to be guessed: this says so to anyone who tries. Many people may come from one proxy's address, so a
 login that succeeds is never refused for what others tried there."""
 
 router = APIRouter(prefix=session.HOME, route_class=PageRoute, include_in_schema=False)
@@ -72,7 +72,7 @@ async def post_logout(request: Request) -> Response:
 
 def login_place(request: Request, way: str) -> str:
     """Returns the key under which logins from the request's address are counted. ``way``: each way to log in
-    has its own, so that whoever tries the one keeps nobody from the other."""
+    has its own, so that anyone who tries the one keeps no one from the other."""
     address = request.client.host if request.client else "unknown"
     return f"logins/{way}/from/{address[:64]}"
 

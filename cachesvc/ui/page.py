@@ -127,7 +127,7 @@ def _provider(request: Request) -> dict[str, Any]:
 
 
 def choice_page(request: Request, next_page: str, name: str, grants: list[Grant]) -> HTMLResponse:
-    """Returns the page on which somebody chooses as what to act: each form begins another login with it."""
+    """Returns the page on which someone chooses as what to act: each form begins another login with it."""
     secret = session.login_secret(request)
     csrf = session.form_token(secret)
     answer = render(request, "choice.html", name=name, grants=grants, login_csrf=csrf, next_page=next_page)

@@ -13,4 +13,4 @@ ROUTERS = (
     change_routes.router,
     open_routes.fallback,
 )
-"""In the order in which a request looks for its route."""
+"""In the order in which a request searches for its route."""

@@ -30,7 +30,7 @@ CALL_SECONDS = 10.0
 TOKEN_SECONDS = 3.0
 """Seconds that the question about a token may take: a request of a service waits for it."""
 SILENT_SECONDS = 10.0
-"""Seconds after a look of the mirror without an answer for which nobody asks, at most: services do not wait
+"""Seconds after a look of the mirror without an answer for which no one asks, at most: services do not wait
 for it each by themselves. The next look that has an answer ends it."""
 
 _MEANWHILE = "what is mirrored is served meanwhile; try again"

@@ -1,4 +1,4 @@
-"""Writes and reads packs: a pack is one immutable object that holds all files of one revision.
+"""Writes and reads packs: a pack is one immutable object that has all files of one revision.
 
 Format ``cachesvc.pack/1``: the magic line, then zstd frames back to back. The raw stream is the concatenation
 of the distinct contents, cut every 4 MiB; only the manifest says where a file lies. Frames are independent:
@@ -195,7 +195,7 @@ class PackReader:
 
     def __init__(self, path: Path, manifest: Manifest, offset: int = 0) -> None:
         """Opens the pack. ``offset``: position in the file at which the pack begins. Raises ``NotFound``, or
-        ``Corrupt`` if the layout is unsound or the file holds no pack."""
+        ``Corrupt`` if the layout is unsound or the file has no pack."""
         self.path = path
         self.manifest = manifest
         self.layout = Layout(manifest.pack, manifest.frames, manifest.files)

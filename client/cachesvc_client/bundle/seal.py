@@ -46,7 +46,7 @@ _SMALL_ORDER = frozenset(
     }
 )
 """Y coordinates of the eight points of small order (RFC 8032, edwards25519). Under such a key, signatures
-verify although nobody made them."""
+verify although no one made them."""
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -103,7 +103,7 @@ class PublicKey(ValidText):
 
 
 def key_text(key: str) -> str:
-    """Returns a key of somebody's answer as ``PublicKey.short`` shows it; a text that is no key as it is."""
+    """Returns a key of someone's answer as ``PublicKey.short`` shows it; a text that is no key as it is."""
     try:
         return PublicKey(key).short
     except ValueError:

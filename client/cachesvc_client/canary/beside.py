@@ -32,7 +32,7 @@ T = TypeVar("T")
 class SideTrial(Generic[T]):
     """Judges the first output of one graph beside the service. The arguments are those of `Trial`.
 
-    ``wrong`` and ``skipped`` are called on another thread, later; an error of ``wrong`` reaches nobody.
+    ``wrong`` and ``skipped`` are called on another thread, later; an error of ``wrong`` reaches no one.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ class Trial(Generic[T]):
 
 
 class _Eager:
-    """Runs a graph eagerly, and holds its outputs and what it wrote into inputs.
+    """Runs a graph eagerly, and has its outputs and what it wrote into inputs.
 
     Afterwards inputs and random states are as they were before, also if it raises: ``NotComparable`` or an
     error of the graph.

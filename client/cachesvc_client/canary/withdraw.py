@@ -37,7 +37,7 @@ class Canary:
     """Watches the compiles of a process.
 
     ``watched`` returns the revisions that the canary watches now. ``wrong`` and ``skipped`` get the reasons,
-    in words. ``uncalled`` holds an object for each restored function that was not yet called through its
+    in words. ``uncalled`` has an object for each restored function that was not yet called through its
     canary. ``comparisons``: compares beside the service; ``None`` inside of the first call.
     """
 

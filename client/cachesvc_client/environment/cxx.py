@@ -184,7 +184,7 @@ def _clang_libraries(path: Path) -> Iterator[Path]:
 
 
 def _by_content(path: Path) -> str:
-    """Identifies a compiler by its first MiB, which holds the ELF header and the build id, and so differs
+    """Identifies a compiler by its first MiB, which has the ELF header and the build id, and so differs
     between builds."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)

@@ -108,7 +108,7 @@ _GENERATIONS = (
 
 
 def shows_all(cpuinfo: Mapping[str, str], flags: frozenset[str]) -> bool:
-    """Returns whether ``flags`` hold all that ``-march=native`` may use on this x86 CPU unless a program asks
+    """Returns whether ``flags`` have all that ``-march=native`` may use on this x86 CPU unless a program asks
     for more.
 
     False for a CPU that is newer than the table or unknown, for an older kernel that does not show a late

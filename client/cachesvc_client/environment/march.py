@@ -57,7 +57,7 @@ def level_of(fingerprint: Fingerprint) -> str:
 
 def for_level(fingerprint: Fingerprint) -> Fingerprint:
     """Return the fingerprint of an entry that is built for this process's level; the same one without a
-    level, and under an instruction set of which nobody knows all."""
+    level, and under an instruction set of which no one knows all."""
     level = level_of(fingerprint)
     words = str(fingerprint.get("cpu_isa", "unknown")).split()
     if level not in LEVELS or not all(word in _OF_ISA for word in words):

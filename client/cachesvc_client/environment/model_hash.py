@@ -166,7 +166,7 @@ def _kernels(things: Iterable[Any]) -> Iterator[str]:
 def input_signature(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns inputs as JSON: of tensors shape, stride, dtype, device type, requires_grad and the dimensions
     that were marked dynamic (``torch._dynamo.mark_dynamic``, ``maybe_mark_dynamic``); of numbers the value;
-    of other objects the type. Leaves out the values of tensors and texts."""
+    of other objects the type. Omits the values of tensors and texts."""
     return {
         "args": [_describe_input(value, 0) for value in args],
         "kwargs": {name: _describe_input(value, 0) for name, value in sorted((kwargs or {}).items())},
@@ -206,7 +206,7 @@ def compile_options(
     backend: str | Callable[..., Any] = "inductor",
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, FactorValue]:
-    """Returns the arguments of ``torch.compile`` as text. Leaves out those at their default, so that naming a
+    """Returns the arguments of ``torch.compile`` as text. Omits those at their default, so that naming a
     default changes nothing."""
     arguments: dict[str, FactorValue] = {}
     if mode not in (None, "default"):

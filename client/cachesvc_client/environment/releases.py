@@ -18,7 +18,7 @@ OLDEST = (2, 8)
 """The oldest release of torch that cachesvc works with: before it, the hooks broke the compile."""
 
 OLDEST_TRITON = (3, 5)
-"""The oldest release of Triton that cachesvc works with on a GPU: a key of 3.4 holds no value of a constant
+"""The oldest release of Triton that cachesvc works with on a GPU: a key of 3.4 has no value of a constant
 (``tl.constexpr``) that a kernel reads from its module, so the code of another value would be a hit."""
 
 

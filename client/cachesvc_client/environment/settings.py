@@ -31,15 +31,15 @@ _NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
 _PRIVATE = re.compile(
     r"(?:^|_)(?:DIR|PATH|ROOT|HOME|FOLDER|FILE|URL|HOST|PORT|REDIS|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)"
 )
-"""Matches names of variables that hold a folder, an address or a secret."""
+"""Matches names of variables that have a folder, an address or a secret."""
 
 
 def settings(environ: Mapping[str, str]) -> list[str] | None:
     """Returns the variables that are set and may change PyTorch's or Triton's keys, as ``NAME=value``,
     sorted.
 
-    Returns neither folders, addresses nor secrets: a variable whose name says that it holds one, or whose
-    value is an absolute path (except CXX and CC, which are in the key as they are), is left out. So are
+    Returns neither folders, addresses nor secrets: a variable whose name says that it has one, or whose
+    value is an absolute path (except CXX and CC, which are in the key as they are), is omitted. So are
     OMP_NUM_THREADS and MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``; and
     ATEN_CPU_CAPABILITY, whose outcome is the factor ``cpu_isa``: where that is equal, so is the code. Which
     variables change keys was measured on torch 2.13; a prefix includes those that newer versions add.

@@ -38,7 +38,7 @@ class Support:
         of_kinds: By kind, full names of the hooks that an entry with files of this kind needs too.
         of_gpu: Those of these names that only an entry with code for a GPU needs.
         present: Those of these names that the installed sources have. Empty if ``state`` is *supported*,
-            since nobody has looked.
+            since no one has looked.
     """
 
     state: State
@@ -51,7 +51,7 @@ class Support:
     def needs(self, kinds: Iterable[str], gpu: bool = True) -> tuple[str, ...]:
         """Return the full names of the hooks that an entry with files of these kinds needs, sorted.
 
-        ``gpu``: whether the entry holds code for a GPU.
+        ``gpu``: whether the entry has code for a GPU.
         """
         names = {*self.general}.union(*(self.of_kinds.get(kind, ()) for kind in kinds))
         return tuple(sorted(names if gpu else names - self.of_gpu))
@@ -105,7 +105,7 @@ def check_proof(manifest: Manifest, support: Support, fingerprint: Fingerprint) 
     """Raise ``Incompatible`` if an entry needs a proof in this environment and its manifest has none that
     counts.
 
-    ``fingerprint``: this environment's. An entry that holds nothing for a GPU needs no certain Triton.
+    ``fingerprint``: this environment's. An entry that has nothing for a GPU needs no certain Triton.
     """
     if support.state == "supported":
         return

@@ -1,13 +1,13 @@
 """Puts settings of the process into PyTorch's keys where the keys of a version lack them.
 
-These settings change what is compiled from an equal graph. PyTorch's keys hold them from some version on: the
+These settings change what is compiled from an equal graph. PyTorch's keys have them from some version on: the
 dtype of autocast, the default dtype and the number of CPU threads from 2.13, hints that override a dynamic
 size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under
 another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16; 2.9: one got the
 code for another hint].
 
 A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``. No key
-of 2.8, 2.11 and 2.14 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
+of 2.8, 2.11 and 2.14 has it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
 all devices in its key. Run on these five versions.
 
 Read in the sources, and rare: settings for the order of collectives (not in keys before 2.13), code for any
@@ -15,7 +15,7 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these eight:
+No key of PyTorch has these eight:
 
 - The instruction set of the CPU that Inductor writes code for. It reads ``ATEN_CPU_CAPABILITY`` at each
   compile, so a program that sets the variable after the restore got graphs for the other set [measured, 2.13:
@@ -298,7 +298,7 @@ def _settings_of_collectives() -> str:
 
 
 _PASSES = ("joint_custom_pre_pass", "joint_custom_post_pass", "_post_fusion_custom_pass")
-"""Settings whose values are functions. The keys of some versions hold the names of these functions, and later
+"""Settings whose values are functions. The keys of some versions have the names of these functions, and later
 ones what they say of their code."""
 
 

@@ -2,13 +2,13 @@
 Python's hash of a device mesh. A graph with one of them has another key in each process, and no cache of
 PyTorch's ever has it.
 
-``torch.compile(f).aot_compile(…)`` marks its graph with the name of the compiled function, which holds a
+``torch.compile(f).aot_compile(…)`` marks its graph with the name of the compiled function, which has a
 random number (``__compiled_fn_1_<uuid>``), and from 2.13 on AOTAutograd's key holds that name
 (``precompile_backend_id``, torch 2.13 to 2.15, ``AOTAutogradCachePickler._reduce_aot_config``). vLLM compiles
 that way. The name decides nothing: PyTorch does not read it from a cached entry ("this new run that cache hit
 has a *new* backend id", ``AOTAutogradCache._lookup``).
 
-A graph of distributed tensors has their mesh as an input, and AOTAutograd's key holds the pickled mesh (2.13
+A graph of distributed tensors has their mesh as an input, and AOTAutograd's key has the pickled mesh (2.13
 and 2.15). One of its attributes is ``_hash``, which Python computes of the others and which is another number
 in each process. Who gets a mesh without it computes it again.
 """

@@ -10,7 +10,7 @@ the attributes that any of the code names. Values are as they are when the diges
 
 A value of a kind that is not known makes the digest *unknown*, with a reason that names it: never is
 something
-left out. This module calls, imports and parses nothing of an application's, and never raises.
+omitted. This module calls, imports and parses nothing of an application's, and never raises.
 """
 
 from __future__ import annotations
@@ -523,7 +523,7 @@ def is_library(cls: type) -> bool:
 
 
 def _is_made_here(value: Any) -> bool:
-    """Return whether a function of a class is of no library, or holds what another function gave it."""
+    """Return whether a function of a class is of no library, or has what another function gave it."""
     function = getattr(value, "__func__", value)
     if not isinstance(function, types.FunctionType):
         return False

@@ -4,7 +4,7 @@ On a torch as it was released, a graph that calls nothing of an application's ha
 it.
 Where something has no description that holds in other processes, the key is one that no other process has,
 and
-the reason names it: never is something left out.
+the reason names it: never is something omitted.
 """
 
 from __future__ import annotations

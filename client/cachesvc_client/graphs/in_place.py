@@ -3,7 +3,7 @@ variables around it.
 
 What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
 before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
-changed before `watch` is found by `compare`, with the code that Python loads from torch's files. Nobody is
+changed before `watch` is found by `compare`, with the code that Python loads from torch's files. No one is
 told of a variable in a closure: `keep` keeps the functions in closures as they were judged.
 """
 
@@ -174,7 +174,7 @@ def _is_as_written(function: types.FunctionType) -> bool:
 
 
 def _are_given(function: types.FunctionType, around: types.CodeType) -> bool:
-    """Return whether the code around a function holds its defaults. Of numbers, those with a fraction alone
+    """Return whether the code around a function has its defaults. Of numbers, those with a fraction alone
     are compared: a file gives whole ones by names, too, such as a member of an enumeration."""
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     given = {repr(each) for one in around.co_consts for each in (one if type(one) is tuple else (one,))}

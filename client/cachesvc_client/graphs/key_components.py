@@ -4,7 +4,7 @@ PyTorch lists the components of its keys for its own debugging, as lines ``[dige
 (``FxGraphCachePickler.debug_lines``). For FX keys it makes the lines at every look-up, in 2.11 and 2.13. For
 AOTAutograd's keys it makes them at every look-up in 2.11, and in 2.13 only if its log is at DEBUG; there
 these hooks make the lines, without the components that the FX key has too. All of this happens only after a
-miss, before a compile of seconds: it takes 15 ms on the compile thread [measured, CPU, 2.13], because the
+miss, before a compile of seconds: it needs 15 ms on the compile thread [measured, CPU, 2.13], because the
 graph changes afterwards. A hit costs one ``stat``.
 """
 

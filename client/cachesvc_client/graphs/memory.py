@@ -14,7 +14,7 @@ from typing import Any
 def overlaps(tensors: Iterable[tuple[str, Any]]) -> list[str]:
     """Return ``name other distance`` for each two tensors that lie in the same memory, in a fixed order.
 
-    ``tensors``: names and tensors; other values are left out. The distance is in bytes, from where the first
+    ``tensors``: names and tensors; other values are omitted. The distance is in bytes, from where the first
     begins to where the second does. Two parts of one storage that do not overlap are not named. Of a
     dynamic size it takes the hint, so that no guard is added.
     """
@@ -57,7 +57,7 @@ def _span(value: Any) -> tuple[int, int, int] | None:
 
 
 _EVERYWHERE = 2**63
-"""The end of a tensor of which a size is known to nobody before the graph runs."""
+"""The end of a tensor of which a size is known to no one before the graph runs."""
 
 
 def _number(value: Any) -> int | None:

@@ -1,9 +1,9 @@
-"""Puts the Python code of operators into AOTAutograd's key, which holds only the operators' names.
+"""Puts the Python code of operators into AOTAutograd's key, which has only the operators' names.
 
 A graph names an operator. AOTAutograd traces the operator's Python code, which so becomes part of what is
 compiled: the backward of a ``torch.library.custom_op``, the body of a ``triton_op`` (and its kernels, where
 ``torch.library.wrap_triton`` is named in full), the functions that a ``Library`` registers for autograd or as
-a composite, and a fake that computes shapes. Since the key holds only the name, after an edit of the code the
+a composite, and a fake that computes shapes. Since the key has only the name, after an edit of the code the
 old entry would be a hit [measured, 2.13: wrong outputs, and wrong gradients]. So these hooks put a digest of
 the code into the key of each graph that calls such an operator; the key of any other graph stays as it is.
 The function that runs (the body of a ``custom_op``) is not traced, and is no part of the digest. The schema
@@ -40,7 +40,7 @@ _TRACED = (
 _CAST = "_autocast_"
 """What the attributes of a custom operator begin with that hold dtypes of autocast."""
 _SHAPES = r"(?m)^(Meta)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
-"""Matches a registration from Python that computes shapes, which PyTorch's own keys leave out."""
+"""Matches a registration from Python that computes shapes, which PyTorch's own keys omit."""
 _DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
 _NATIVE = "/aten/src/ATen/"
@@ -115,7 +115,7 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
     its C++ code. Return an empty text for an operator that PyTorch itself defines.
 
     Raises ``LookupError`` for an operator that is not registered here, and for one with code that is traced
-    and that nobody can name.
+    and that no one can name.
     """
     import torch
 
@@ -218,7 +218,7 @@ def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
 
 def _declared(name: str, target: Any) -> list[str]:
     """Return the schemas, tags and effects of an operator's overloads, without its name: they say what the
-    operator writes into, how Inductor may lay out its inputs, and whether a call may be left out. Return an
+    operator writes into, how Inductor may lay out its inputs, and whether a call may be omitted. Return an
     empty list for an operator that PyTorch itself defines."""
     import torch
 

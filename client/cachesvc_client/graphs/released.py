@@ -2,7 +2,7 @@
 
 `changes` walks the modules of torch and their classes, and the tables of AOTAutograd and Inductor, and
 returns
-what a program put there. Whatever is compiled can depend on it, and PyTorch's keys hold the version of torch
+what a program put there. Whatever is compiled can depend on it, and PyTorch's keys have the version of torch
 alone. A patch may come at any moment: each call sees the patches of that moment. What was judged before and
 is
 still the same object is not judged again.
@@ -302,7 +302,7 @@ def changes() -> Changes:
 
 
 def _in_words(value: Any) -> str:
-    """Return the name of what stands in a place; a name that holds no address."""
+    """Return the name of what stands in a place; a name that has no address."""
     name = (
         getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__qualname__
     )

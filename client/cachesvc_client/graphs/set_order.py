@@ -1,6 +1,6 @@
 """Gives PyTorch the sets that a tensor subclass says of itself in one order.
 
-A key holds the pickled metadata of ``__tensor_flatten__``. A pickled set is in the order of its hashes, which
+A key has the pickled metadata of ``__tensor_flatten__``. A pickled set is in the order of its hashes, which
 differ between processes (``PYTHONHASHSEED``), so a service did not find what the builder traced [measured,
 2.13: half of the start of a small model]. 2.15 orders the sets in plain containers, and none inside of an
 object. Metadata without a set stay as they are, and so does the key.
@@ -44,9 +44,9 @@ class _Described:
 
 
 def in_order(value: Any) -> Any:
-    """Return metadata with each part that holds a set as bytes that are alike in every process.
+    """Return metadata with each part that has a set as bytes that are alike in every process.
 
-    Return the value itself if it holds no set. What cannot be pickled stays: PyTorch says of it what it says.
+    Return the value itself if it has no set. What cannot be pickled stays: PyTorch says of it what it says.
     """
     kind = type(value)
     if kind in _PLAIN or kind.__module__ == "torch":

@@ -1,7 +1,7 @@
 """Signs what stands in torch: the same bytes for the same functions under the same names, in every process.
 
 To judge a namespace or a table by torch's sources (`stock`) takes a millisecond. A builder has judged all of
-them, so a record holds the signatures of those that are as torch was released. A service does not judge again
+them, so a record has the signatures of those that are as torch was released. A service does not judge again
 what has one of these.
 """
 
@@ -128,5 +128,5 @@ def _file(name: str) -> str:
 
 
 _PLAIN = _SCALARS | {dict, list, set, tuple, frozenset, types.ModuleType}
-"""Types of values that hold no code by themselves."""
+"""Types of values that have no code by themselves."""
 _OF_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType))

@@ -1,8 +1,8 @@
 """Tells what torch's own sources put under a name from what a program put there later.
 
-A graph names functions of torch, and a trace runs torch's Python. PyTorch's keys hold the version of torch,
+A graph names functions of torch, and a trace runs torch's Python. PyTorch's keys have the version of torch,
 so
-they hold what its sources define, and nothing of what a program assigned into its modules and classes. So the
+they have what its sources define, and nothing of what a program assigned into its modules and classes. So the
 loaded modules are compared with their own sources: a name that a source defines has to lead to the code that
 stands there, and any other function of torch has to be one that the source names beside it. Names that a
 decorator copies (``__module__``, ``__qualname__``) are not asked: code objects say file and name themselves.
@@ -50,7 +50,7 @@ _LEFT_OVER = frozenset(
 _DEEPEST = 8
 """How many wrappers of a function are opened."""
 _MOST_ITEMS = 50
-"""Items of the largest container in which functions are looked for."""
+"""Items of the largest container in which functions are searched for."""
 _WRAPPED = ("__wrapped__", "func", "fn", "__func__", "fget", "_func", "cached_property")
 """Attributes under which wrappers of torch and of the standard library keep what they wrap."""
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")

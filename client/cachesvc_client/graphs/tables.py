@@ -32,7 +32,7 @@ _REGISTERED = re.compile(r"(?m)^(\w+)(?:\[alias\])?: registered at (.+\.py|/dev/
 class RegisteredForCore:
     """Records the functions that a program registers for operators of PyTorch's own.
 
-    ``noted``: ``namespace/operator/dispatch key`` -> function, which nobody has judged yet; ``functions``:
+    ``noted``: ``namespace/operator/dispatch key`` -> function, which no one has judged yet; ``functions``:
     those that were judged and are of a program. ``earlier``: registrations of which only PyTorch knows, from
     before the hook was in place.
     """
@@ -136,7 +136,7 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def _is_own(_: Any, value: Any) -> bool:
-    """Return whether a value holds no code of a program."""
+    """Return whether a value has no code of a program."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(_is_own(None, one) for one in value)
     if isinstance(value, type):
@@ -179,7 +179,7 @@ def _is_own_lowering(operator: Any, value: Any) -> bool:
     """Return whether a function of torch's stands in Inductor's table for the operator that it was written
     for: the function, its decorators, or what it holds, name the operator.
 
-    Operators on lists of tensors are left out: the functions of some are named after other operators.
+    Operators on lists of tensors are omitted: the functions of some are named after other operators.
     """
     if not _is_own(None, value):
         return False

@@ -1,6 +1,6 @@
 """Describes what a graph calls and which classes its tensors have, where that is not torch's own.
 
-A graph, and each graph inside of it, names functions. PyTorch's keys hold their names. A function of torch is
+A graph, and each graph inside of it, names functions. PyTorch's keys have their names. A function of torch is
 what torch was released with, or `released` says what it is; `operators` describes operators. Any other
 function,
 method, class or object is described by a digest of its code with all that it reads. Where that is not

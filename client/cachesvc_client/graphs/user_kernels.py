@@ -1,10 +1,10 @@
 """Describes a user's own Triton kernels in a graph by the facts that PyTorch's keys hold of them.
 
 In a graph a kernel is an index into a table of the process (``kernel_side_table``). The FX and AOTAutograd
-keys hold the kernel's source with everything that it calls and the constants in it, its constant arguments
+keys have the kernel's source with everything that it calls and the constants in it, its constant arguments
 and, under ``triton.autotune``, its configurations (``FxGraphHashDetails.user_defined_triton_source``). This
 module takes the source from the same function of PyTorch's, so a difference here is a difference in the key.
-Read in torch 2.11 and 2.13. A kernel takes half a millisecond; a graph without kernels takes none.
+Read in torch 2.11 and 2.13. A kernel needs half a millisecond; a graph without kernels takes none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def describe_kernels(nodes: Iterable[Any]) -> Iterator[str]:
 def describe_launch(event: Mapping[str, Any]) -> Iterator[str]:
     """Yield the same text for a kernel that is launched without Inductor; nothing if it is not known.
 
-    ``event``: the event of Triton's ``jit_cache_hook`` (3.6, 3.9). The kernel's key holds the number of its
+    ``event``: the event of Triton's ``jit_cache_hook`` (3.6, 3.9). The kernel's key has the number of its
     first line too. Never raises.
     """
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 EVERY_PROCESS = Path(__file__).parents[1] / "every_process"
-"""Folder that holds only ``sitecustomize.py``."""
+"""Folder that has only ``sitecustomize.py``."""
 OBSERVE = "CACHESVC_OBSERVE"
 """Variable with the path of the log: a Python process that has it lists there what it starts. Services never
 have it."""

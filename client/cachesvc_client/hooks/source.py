@@ -1,6 +1,6 @@
 """Says whether the sources of an installed package define a name, without importing the package.
 
-A hook replaces a name where its owner holds it, so a name counts as defined if a hook could replace it there:
+A hook replaces a name where its owner has it, so a name counts as defined if a hook could replace it there:
 a function or class of the module, a method or value in the body of a class. A name that a module imports
 counts if the module that it comes from defines it in the same package. A method that a class inherits does
 not count, since replacing it would change other classes too; an object that the module makes of a class has

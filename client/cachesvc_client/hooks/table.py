@@ -21,7 +21,7 @@ _log = logging.getLogger("cachesvc")
 Role = Literal["safety", "restore", "count", "gpu", "speed", "explain"]
 """What depends on a hook. *safety*: without it code of other settings could be restored. *restore*: without
 it nothing can be restored or captured. *count*: without it work of a compiler is not counted, so no hit is
-proven. *gpu*: one of these three, where code for a GPU is compiled. *speed*: without it a start takes longer.
+proven. *gpu*: one of these three, where code for a GPU is compiled. *speed*: without it a start needs longer.
 *explain*: without it a miss is explained less."""
 
 
@@ -30,7 +30,7 @@ class Hook:
     """One name of torch or Triton that cachesvc wraps, or one module whose import it waits for.
 
     Attributes:
-        module: The module that holds the name. cachesvc never imports it.
+        module: The module that has the name. cachesvc never imports it.
         path: ``function`` or ``Class.attribute`` in the module; empty if only the import is awaited.
         purpose: What cachesvc does there.
         if_missing: What a user loses if the name is not there.
@@ -101,7 +101,7 @@ class Hook:
         return after and (not self.until or number < _numbers(self.until))
 
     def owner(self, module: ModuleType) -> Any:
-        """Return the object that holds the last part of the path; ``None`` if the name is not there."""
+        """Return the object that has the last part of the path; ``None`` if the name is not there."""
         *parents, attribute = self.path.split(".")
         place: Any = module
         for parent in parents:

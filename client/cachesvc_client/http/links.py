@@ -1,6 +1,6 @@
 """Decides where the links in a registry's answers may lead.
 
-A link leads to the store that holds the packs. A registry that was taken over could name any address instead,
+A link leads to the store that has the packs. A registry that was taken over could name any address instead,
 and have each service send a request into its own machine or network. So a link leads to a public address, to
 an address of the same kind as the registry's own, or where CACHESVC_ALLOW_LINKS says.
 """
@@ -44,7 +44,7 @@ class LinkPolicy:
 
     def check_literal(self, origin: Origin) -> None:
         """Raises ``Untrusted`` if the origin is written as an address that is not permitted: for a proxy,
-        which looks up names itself."""
+        which searches names itself."""
         try:
             address = socket.inet_ntoa(socket.inet_aton(origin.host))  # also 2130706433 and 0x7f.1
         except OSError:

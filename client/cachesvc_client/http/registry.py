@@ -66,7 +66,7 @@ class Remote:
 
     ``timeout``: seconds in all for one call, retries included, unless the call has a ``deadline`` (a value of
     ``time.monotonic()``). A transfer of packs has no such limit: it fails when no byte moved for ``timeout``
-    seconds. The system looks up host names, and nothing can interrupt it. ``downloads``: see `Downloads`.
+    seconds. The system searches host names, and nothing can interrupt it. ``downloads``: see `Downloads`.
     ``allow_links``: networks to which links may lead in any case, see `http.links`. ``paced``: the caller
     pauses between its calls by itself, so that they go on, however many have failed.
 

@@ -24,7 +24,7 @@ def lifespan(own: Lifespan | None = None) -> Lifespan:
 
     At the start it waits until what is attached is restored, at most CACHESVC_DEADLINE seconds; then ``own``
     starts, if there is one, and may compile. After the end of ``own`` it tells the registry the outcome, and
-    that takes a second at most. Both waits leave the event loop free. It attaches nothing, and does nothing
+    that needs a second at most. Both waits leave the event loop free. It attaches nothing, and does nothing
     where nothing is attached. It raises what ``own`` raises and, under CACHESVC_STRICT=1, the
     ``CacheSvcError`` of a restore that failed.
 

@@ -17,7 +17,7 @@ from .safe_files import OpenFolders, read_unchanged_file
 log = logging.getLogger("cachesvc")
 
 _MAX_READS = 5
-"""Number of times that a file is read while it goes on changing; after that it is left out."""
+"""Number of times that a file is read while it goes on changing; after that it is omitted."""
 _REREAD_SECONDS = 0.02
 """Seconds between two reads of a file that changes."""
 
@@ -46,7 +46,7 @@ def capture(
 
 
 def _capture_file(folders: OpenFolders, kind: str, path: str, rule: FileRule, root: Path) -> list[SourceFile]:
-    """Captures one file; returns an empty list if the file is left out."""
+    """Captures one file; returns an empty list if the file is omitted."""
     parent, _, name = path.rpartition("/")
     for _ in range(_MAX_READS):
         try:

@@ -74,7 +74,7 @@ def is_plain_path(folder: Path) -> bool:
 
 
 def probe_folder(folder: Path) -> FolderProbe:
-    """Return whether a folder can hold what compilers make, once found out for each folder and process.
+    """Return whether a folder can have what compilers make, once found out for each folder and process.
 
     Make the folder where it is missing, and remove it again if it cannot be used. Raise nothing.
     """
@@ -177,7 +177,7 @@ class _Trial:
             raise _Unfit(f"no library can be loaded there, as on a noexec mount ({error.strerror})") from None
 
     def rename(self) -> None:
-        """Rename the file. Not over another one: ext4 would write it to the disk then, which takes 10 ms."""
+        """Rename the file. Not over another one: ext4 would write it to the disk then, which needs 10 ms."""
         os.rename(self.file, self.moved)
         if not is_same_file(self._opened, self.moved):
             raise _Unfit("a file that was renamed is another one")

@@ -39,7 +39,7 @@ def _processes() -> set[str]:
 
 def _said(process: Path) -> Iterator[bytes]:
     """Yield what names files of a process: its variables, the files that it has mapped or open, its working
-    directory. What may not be read, or has ended, is left out."""
+    directory. What may not be read, or has ended, is omitted."""
     for name in ("environ", "maps"):
         with contextlib.suppress(OSError):
             yield (process / name).read_bytes()

@@ -1,8 +1,8 @@
 """Owns the marks of the processes that use private folders, one file for each process and folder.
 
 A mark is locked (flock) as long as its process, or one that was forked from it, lives. A mapping of the file
-holds the lock, and no descriptor: a program that closes all of its descriptors, as a daemon does, keeps it.
-Where the file system lets go of such a lock (overlayfs), a descriptor holds it, and the mark says which
+has the lock, and no descriptor: a program that closes all of its descriptors, as a daemon does, keeps it.
+Where the file system lets go of such a lock (overlayfs), a descriptor has it, and the mark says which
 process made it, so that others see whether that one lives.
 """
 
@@ -33,7 +33,7 @@ Life = Literal["lives", "ended", "unknown"]
 
 
 class _Mark(NamedTuple):
-    """A mark of this process. A mapping at ``address`` holds its lock, or the descriptor ``handle``."""
+    """A mark of this process. A mapping at ``address`` has its lock, or the descriptor ``handle``."""
 
     files: StoreFiles
     folder: str
@@ -138,7 +138,7 @@ def _life(mark: Path) -> Life:
 
 
 def _is_locked(handle: int) -> bool:
-    """Return whether another open file holds the lock of this one. Raise ``OSError``."""
+    """Return whether another open file has the lock of this one. Raise ``OSError``."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -103,7 +103,7 @@ def install(
     missing. Kinds without rules or root are skipped. Any number of processes may install the same pack at
     once. File modes are the records', less the umask; only a library is executable.
     ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
-    places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
+    places. ``may_go_on`` is asked before every file; once it says no, the rest is omitted and counted as
     skipped. ``step`` is for tests that kill the process at each step.
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
@@ -341,7 +341,7 @@ def _storage_full(path: Path, error: OSError) -> StorageFull:
 
 
 def remove(manifest: Manifest, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> int:
-    """Removes the files of a revision that hold code from the folders, and returns how many.
+    """Removes the files of a revision that have code from the folders, and returns how many.
 
     Merge files stay: they hold choices that were joined with those of others. A process that has a removed
     file open goes on with it. Follows no link. Never raises: a file that cannot be removed is logged.

@@ -1,6 +1,6 @@
 """Owns the records of what a restore accepts and installs on this node.
 
-They hold no behaviour of a restore, so that ranks, canary, outcome and session may read them.
+They have no behaviour of a restore, so that ranks, canary, outcome and session may read them.
 """
 
 from __future__ import annotations

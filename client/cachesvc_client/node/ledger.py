@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..wire.names import Lane
 
 _KEY_BYTES = 20
-"""Length from which on the name of a folder is a compiler's key: 20 characters that nobody else writes."""
+"""Length from which on the name of a folder is a compiler's key: 20 characters that no one else writes."""
 _WORD = re.compile(rb"[A-Za-z0-9]{%d,}" % _KEY_BYTES)
 _NO_RECORD = "of unknown origin"
 _CHANGED = "whose content changed after the install"
@@ -56,9 +56,9 @@ class Source(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Says where a file comes from. ``unknown``: why nobody knows; empty if it is known. ``sources``: of the
+    """Says where a file comes from. ``unknown``: why no one knows; empty if it is known. ``sources``: of the
     revisions from which a file was made, each of them; of a file that was not *made* here, the sources of the
-    revisions that hold it as it is, any of which serves."""
+    revisions that have it as it is, any of which serves."""
 
     sources: frozenset[Source] = frozenset()
     unknown: str = ""
@@ -92,7 +92,7 @@ class SignedRevision(ancestors.SignedRevision, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one signer may sign for one lane. ``left_out``: how many files are left out, by why."""
+    """What one signer may sign for one lane. ``left_out``: how many files are omitted, by why."""
 
     files: list[KnownFile]
     left_out: Mapping[str, int]
@@ -100,7 +100,7 @@ class Selection:
 
     @property
     def text(self) -> str:
-        """Return in words what is left out; empty if nothing is."""
+        """Return in words what is omitted; empty if nothing is."""
         parts = [f"{count_text(count, 'file')} {why}" for why, count in self.left_out.items()]
         return f"{', '.join(parts)} (such as {self.example})" if parts else ""
 
@@ -189,7 +189,7 @@ class Ledger:
     ) -> list[KnownFile]:
         """Return the files with the origins of what they were made of.
 
-        A compiled graph holds the kernels that its compiler found, and a traced one the graphs. It names them
+        A compiled graph has the kernels that its compiler found, and a traced one the graphs. It names them
         by their keys, which are the names of their folders. ``strangers``: files of unknown origin.
         ``present``: all files in the folders. PyTorch writes kernels there out of a graph that it loads.
         """
@@ -221,7 +221,7 @@ class Ledger:
 
 
 def select(files: Iterable[KnownFile], source: Source | None) -> Selection:
-    """Return the files that a signer may sign for a lane, and what is left out. ``source``: that of the
+    """Return the files that a signer may sign for a lane, and what is omitted. ``source``: that of the
     signer's own revisions for the lane; ``None`` if there are none."""
     kept: list[KnownFile] = []
     left_out: Counter[str] = Counter()
@@ -293,7 +293,7 @@ class _Folder:
 
 
 def _is_shut(folder: Path) -> bool:
-    """Return whether nobody but this user and root reaches what is in a folder."""
+    """Return whether no one but this user and root reaches what is in a folder."""
     try:
         status = folder.stat()
     except OSError:

@@ -1,7 +1,7 @@
 """Owns the mark of this process in the node store: what it loads as code now.
 
 Where a process crashes of what it loads, the signal writes words into its mark (`faulthandler`). The mark
-stays, and nobody holds its lock: so the next process knows. One that was killed from outside, by the kernel
+stays, and no one has its lock: so the next process knows. One that was killed from outside, by the kernel
 where memory ran out or by a signal that asks to end, leaves no such words, and says nothing about what it
 loaded.
 """
@@ -27,7 +27,7 @@ PART = "loading"
 _MAX_BYTES = 20_000
 """Bytes that are read of a mark: about 120 revisions."""
 _ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals by which somebody ends a process. Python itself handles SIGINT."""
+"""Signals by which someone ends a process. Python itself handles SIGINT."""
 _CRASHED = b"Fatal Python error: "
 """How the words of `faulthandler` begin where a process crashes, and not where a signal asks it to end."""
 
@@ -96,7 +96,7 @@ class LoadMark:
     def _listen(self) -> None:
         """Has each signal that would end the process at once, and each crash, write into the mark first. A
         signal that the program handles or ignores ends nothing in the middle of a load. A program that has
-        its crashes written into a file of its own keeps that: nobody could give the file back."""
+        its crashes written into a file of its own keeps that: no one could give the file back."""
         if self._place is None or self._listening or not is_same_file(*self._place):
             return
         if not self._tells_crashes and not faulthandler.is_enabled():
@@ -130,7 +130,7 @@ class LoadMark:
 
 def settle_left_behind(files: StoreFiles, crashed: Callable[[Digest, Digest], None]) -> None:
     """Calls ``crashed`` with each entry's revision that processes were loading when they crashed, and then
-    removes the marks of all processes that have ended. Raises ``OSError``. The caller holds a lock."""
+    removes the marks of all processes that have ended. Raises ``OSError``. The caller has a lock."""
     for path, said in files.left_behind(PART, _MAX_BYTES):
         for entry, revision in _crashed_of(said):
             crashed(entry, revision)

@@ -2,7 +2,7 @@
 the kernel's table of mounts says what is a volume of this pod.
 
 What is not known to be this user's or root's alone is refused. Lists of groups say nothing here: they do not
-name whoever has a group as the first one, has it in another container, or got it from a directory server.
+name anyone who has a group as the first one, has it in another container, or got it from a directory server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refuse_foreign_path(path: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """Make a private folder, and those above it that are missing. Whatever the umask is, nobody else may
+    """Make a private folder, and those above it that are missing. Whatever the umask is, no one else may
     write there: the store would refuse its own folder else. Raise ``OSError``."""
     for folder in reversed(path.parents):
         if not os.path.lexists(folder):
@@ -165,7 +165,7 @@ def _is_volume_of_this_pod(folder: int, above: int) -> bool:
     Kubelet makes it open to all and never sticky. The table of mounts is the kernel's: it names the folder of
     the node's disk that is mounted, and so the pod, which is this one where another mount of this container
     comes from the pod's own files. One in memory has no such name, and no other volume is known to be
-    nobody else's: not a `hostPath`, not a claim, not a bind mount of Docker.
+    no one else's: not a `hostPath`, not a claim, not a bind mount of Docker.
     """
     try:
         number = _mount_of(folder)

@@ -2,7 +2,7 @@
 process uses it.
 
 Nothing is emptied. A lock can end before its process does, and a process without cachesvc may have inherited
-a variable that names a folder: so the next start gets another folder, and the old one is removed once nobody
+a variable that names a folder: so the next start gets another folder, and the old one is removed once no one
 is seen to use it (`PrivateFolders.sweep`).
 """
 
@@ -22,7 +22,7 @@ from .store_files import StoreFiles, remove_entry
 SWEEP_SECONDS = 5.0
 """Seconds in which a sweep looks at the processes of this host, at most."""
 SETTLED_SECONDS = 300.0
-"""Seconds without a change, from which a folder that nobody is seen to use is removed. A process that names
+"""Seconds without a change, from which a folder that no one is seen to use is removed. A process that names
 it may hide that, or run on another host; a compile that it has under way is shorter."""
 _NAME_DIGITS = 48
 """Digits of the name that a folder's begins with; the others make it new."""
@@ -31,7 +31,7 @@ _GONE = ".gone"
 
 
 class PrivateFolders:
-    """Opens private folders, and removes those that nobody uses. A process leaves a mark of each that it
+    """Opens private folders, and removes those that no one uses. A process leaves a mark of each that it
     uses, see `folder_users`."""
 
     def __init__(self, files: StoreFiles) -> None:
@@ -68,7 +68,7 @@ class PrivateFolders:
 
     def sweep(self, settled: float = SETTLED_SECONDS) -> None:
         """Remove the folders that no process is seen to use, and in which nothing changed for ``settled``
-        seconds. To be called where nobody waits. Raise ``OSError``."""
+        seconds. To be called where no one waits. Raise ``OSError``."""
         from .folder_readers import folders_in_sight  # a start makes folders, and sweeps none
 
         marks = folder_users.marks_by_folder(self._files)

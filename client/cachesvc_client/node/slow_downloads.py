@@ -21,7 +21,7 @@ PART = "slow"
 REMEMBERED_SECONDS = 600.0
 """Seconds after which a mark counts no more: then one start tries again."""
 _LEAST_SECONDS = 1.0
-"""Seconds that a download took, at least, whose failure is remembered: what fails at once keeps nobody."""
+"""Seconds that a download took, at least, whose failure is remembered: what fails at once keeps no one."""
 _MAX_BYTES = 40
 
 

@@ -47,7 +47,7 @@ from .store_root import SETTING, store_root
 DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps, where ``CACHESVC_STORE_BYTES`` says nothing else."""
 JUST_USED_SECONDS = 60
-"""Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
+"""Seconds within which a reader opens a pack that was handed out; after that the reader has a lock."""
 STALLED_SECONDS = 15.0
 """Seconds without a byte, after which a process waits for another one's download no longer. A transfer fails
 when no byte moved for 10 seconds (`http.registry`), so its process is stopped or hangs then."""
@@ -113,7 +113,7 @@ class NodeStore:
     """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
     killed at any step, the next process goes on.
 
-    ``max_bytes`` bounds the packs (private folders go once nobody uses them); `max_store_bytes` if absent.
+    ``max_bytes`` bounds the packs (private folders go once no one uses them); `max_store_bytes` if absent.
     ``step`` receives the name of each step that was done, for tests that kill the process at a step.
     """
 
@@ -163,7 +163,7 @@ class NodeStore:
         ``watcher`` follows the download.
 
         One process of the node downloads a pack; others wait for it, as long as it brings bytes. Once it has
-        brought none for ``STALLED_SECONDS`` (a container that is paused holds its locks), a process downloads
+        brought none for ``STALLED_SECONDS`` (a container that is paused has its locks), a process downloads
         the pack by itself. A partial download is resumed.
 
         Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
@@ -303,7 +303,7 @@ class NodeStore:
     def one_question(self, key: Digest, seconds: float) -> Iterator[bool]:
         """Has one process of the node ask a registry what several want to know now: the others wait until it
         has kept the answer, ``seconds`` at most. Yields whether this process waited for another one, and so
-        should look for a kept answer first. Raises nothing: without room for a lock, each process asks.
+        should search for a kept answer first. Raises nothing: without room for a lock, each process asks.
 
         What comes after the block of a process that waited is not held up by others: if the first one got
         no answer, all of them ask at once.
@@ -375,8 +375,8 @@ class NodeStore:
         self._folders.leave(path)
 
     def sweep_folders(self) -> None:
-        """Removes the private folders that nobody is seen to use, see `PrivateFolders.sweep`. Never raises.
-        It takes seconds where many processes run."""
+        """Removes the private folders that no one is seen to use, see `PrivateFolders.sweep`. Never raises.
+        It needs seconds where many processes run."""
         with contextlib.suppress(OSError), self._files.lock("folders", wait=False):
             self._folders.sweep()
 

@@ -139,7 +139,7 @@ class StoreFiles:
         forked child.
 
         With ``wait=False``, and once ``give_up`` returns true, raises ``BlockingIOError`` if another process
-        holds it.
+        has it.
         """
         path = self.path("locks", name)
         while True:
@@ -161,7 +161,7 @@ class StoreFiles:
                     os.close(handle)
 
     def hold_new(self, part: str) -> tuple[int, Path]:
-        """Makes an empty file in a part, and returns its handle and its path. This process holds its lock
+        """Makes an empty file in a part, and returns its handle and its path. This process has its lock
         until it ends, however it ends; a forked child does not inherit it. Raises ``OSError``."""
         temporary = self.temporary()
         path = self.path(part, temporary.name)

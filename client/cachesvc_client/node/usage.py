@@ -43,7 +43,7 @@ class Removal:
 
 
 def measure(root: Path) -> list[PartUsage]:
-    """Return what each part of the store holds; makes nothing. A store that is absent holds nothing."""
+    """Return what each part of the store holds; makes nothing. A store that is absent has nothing."""
     usage = []
     for part, holds in _CACHED.items():
         entries = [*_entries(root / LAYOUT / part)]
@@ -79,7 +79,7 @@ def remove_cached(root: Path) -> Removal:
 
 
 def _just_used(path: Path) -> bool:
-    """Return whether a pack was handed out so lately that its reader may not hold its lock yet."""
+    """Return whether a pack was handed out so lately that its reader may not have its lock yet."""
     try:
         return path.stat().st_mtime > time.time() - JUST_USED_SECONDS
     except OSError:

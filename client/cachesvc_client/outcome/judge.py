@@ -100,7 +100,7 @@ class Report:
             ``explain --here`` reads them.
         bytes_moved: Bytes that were downloaded.
         seconds: ``wait`` (of the compile for the restore), ``hooks`` (inside cachesvc's hooks, without the
-            wait), ``compile`` (inside Inductor), ``asked`` (of that, the wait for what a start had left out),
+            wait), ``compile`` (inside Inductor), ``asked`` (of that, the wait for what a start had omitted),
             and the steps of the restore.
         saved: Seconds of the builder's first call less those spent here, for the revisions that were used;
             ``None`` if it was not measured.

@@ -21,7 +21,7 @@ from .judge import Report
 
 
 def say_of_ranks(report: Report, job: Job, names: str, store: Path | None) -> None:
-    """Leave this rank's outcome for the others, and log that of all, if it is known and nobody has said it.
+    """Leave this rank's outcome for the others, and log that of all, if it is known and no one has said it.
 
     Says nothing where no rank restored anything. ``names``: those that were asked for. ``store``: the node
     store's folder, if it is not the default one. Never raises an error of the file system.

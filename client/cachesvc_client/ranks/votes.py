@@ -142,7 +142,7 @@ class Vote:
 
 
 def wait_for(vote: Vote, time_is_up: Callable[[], bool], pause: Callable[[], None]) -> Outcome:
-    """Waits until the outcome is known. Once ``time_is_up``, this rank gives up, which makes an outcome."""
+    """Waits until the outcome is known. Once ``time_is_up``, this rank stops, which makes an outcome."""
     while True:
         outcome = vote.outcome()
         if outcome is not None:

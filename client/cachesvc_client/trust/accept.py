@@ -31,7 +31,7 @@ TRUST_HINT = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL"
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Verified):
-    """A revision that somebody who counts here has signed, for what was asked. Only `Acceptance` makes
+    """A revision that someone who counts here has signed, for what was asked. Only `Acceptance` makes
     one."""
 
     made_by: InitVar[object] = None
@@ -199,7 +199,7 @@ def _age(statement: Statement) -> float:
 
 
 def _check_sequence(verified: Verified, highest: int | None) -> None:
-    """Raise ``Untrusted`` if this node accepted a higher sequence of the entry before: then somebody replays
+    """Raise ``Untrusted`` if this node accepted a higher sequence of the entry before: then someone replays
     an old revision."""
     statement = verified.manifest.statement
     if highest is not None and statement.sequence < highest:

@@ -1,7 +1,7 @@
 """Keep verified trust metadata in a folder of the node store, for each registry and pinned root.
 
 A file is whole or absent. Nothing here is trusted: every file is verified again when it is read, and a store
-that somebody else filled neither holds a start up nor leads a write out of the store.
+that someone else filled neither has a start up nor leads a write out of the store.
 """
 
 from __future__ import annotations

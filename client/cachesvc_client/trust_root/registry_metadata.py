@@ -75,7 +75,7 @@ def policy_of_node(config: TrustConfig, store: NodeStore) -> tuple[SignerPolicy 
 
 @dataclass(frozen=True, slots=True)
 class AgentMetadata:
-    """Names where this node's agent keeps the trust metadata of registries, which nobody has verified here.
+    """Names where this node's agent keeps the trust metadata of registries, which no one has verified here.
     ``max_age``: seconds for which they count without a question to the registry."""
 
     folder: Path

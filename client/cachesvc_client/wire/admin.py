@@ -170,7 +170,7 @@ class RevisionRecord:
 class ProvenanceRecord:
     """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if
     it has none. ``accepted``: whether this registry accepted the builder at the commit. ``proof``: on what
-    the revision was shown to work; ``None`` if nobody has proven it."""
+    the revision was shown to work; ``None`` if no one has proven it."""
 
     revision: Digest
     statement: dict[str, Any] | None = None
@@ -330,10 +330,10 @@ class ColdForecast:
 
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
-    """Describes what a collection would remove. ``removals`` holds the first of ``revisions``. ``objects``:
+    """Describes what a collection would remove. ``removals`` has the first of ``revisions``. ``objects``:
     number of objects that no revision names any more; these are deleted first. ``cold``: the first of
     ``going_cold`` pairs of an entry and an environment whose starts of the last ``cold_days`` used the entry,
-    the dearest first; a registry of an earlier release forecasts nothing, and ``cold_days`` is 0."""
+    the most expensive first; a registry of an earlier release forecasts nothing, and ``cold_days`` is 0."""
 
     removals: tuple[Removal, ...]
     revisions: int

@@ -4,8 +4,8 @@ An ancestor is each revision that was installed in the process that compiled, or
 whether a compiler used its files or not: restored code ran there, and what ran decides what is compiled. So
 is each revision whose files are published again: the head that a publication joins, and the one that an
 operator tags or rolls back to. The ancestors of an ancestor are ancestors too, and are named with it, so
-that nobody has to follow a chain. What a process compiles that restored nothing, as of ``cachesvc warm``,
-has none. Whose own code is hostile can leave out its own ancestors: a list is worth what its signer is.
+that no one has to follow a chain. What a process compiles that restored nothing, as of ``cachesvc warm``,
+has none. Whose own code is hostile can omit its own ancestors: a list is worth what its signer is.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class _InvalidValue(Exception):
         self.path = path
 
     def within(self, part: str) -> _InvalidValue:
-        """Prefixes the path with the part of the record that holds the value."""
+        """Prefixes the path with the part of the record that has the value."""
         self.path = part + self.path
         return self
 

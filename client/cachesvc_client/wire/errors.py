@@ -65,7 +65,7 @@ class NotFound(CacheSvcError):
 
 
 class HeadConflict(CacheSvcError):
-    """Reports a publication that names another head than the entry has: somebody else published first."""
+    """Reports a publication that names another head than the entry has: someone else published first."""
 
     status, code, exit_status = 409, "head_conflict", 5
 

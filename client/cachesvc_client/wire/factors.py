@@ -38,10 +38,10 @@ explanation and no correctness."""
 class Factor:
     """Describes one row of the table.
 
-    ``rule``: *equal*, *covers* (the consumer's set holds the builder's), *within* (the builder's set holds
+    ``rule``: *equal*, *covers* (the consumer's set has the builder's), *within* (the builder's set holds
     the consumer's), *at_least* (the consumer's dotted version is not lower). ``decider``: *cachesvc*, a
     difference is a refusal; *compiler*, PyTorch's own keys decide, so a difference explains a miss and
-    refuses nothing; *nobody*, for people who read ``explain``. ``scope``: *any* always counts; *gpu* if the
+    refuses nothing; *no one*, for people who read ``explain``. ``scope``: *any* always counts; *gpu* if the
     entry holds GPU code; *host* if it holds host code. ``absent_mine``: what happens if the consumer does not
     know the fact: *refuse* (doubt is a miss) or *accept* (the value of the entry counts).
     """

@@ -18,7 +18,7 @@ MAX_TEXT = 200
 def bounded(facts: Mapping[str, Any]) -> Facts:
     """Returns facts in the form that may travel: scalars and lists of texts, none longer than ``MAX_TEXT`` or
     ``MAX_LISTED``. A longer list ends with a digest of the rest, so that two different lists stay different.
-    Values of other types are left out."""
+    Values of other types are omitted."""
     bounded_facts: Facts = {}
     for name, value in facts.items():
         if isinstance(value, (bool, int)):

@@ -1,7 +1,7 @@
 """Finds the compilers' own keys of compiled graphs in the paths of files.
 
 PyTorch looks a graph up in a folder that is named by the graph's key, and in it each file is named by its
-content. So a registry knows which revision holds a graph without knowing any kind of cache.
+content. So a registry knows which revision has a graph without knowing any kind of cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 MAX_GRAPH_KEYS = 1024
 """Largest number of keys by which one revision is found; the first ones of its files count."""
 _KINDS = frozenset({"inductor", "triton", "frames"})
-"""Kinds of files that a process can do without until it compiles a graph. The others are looked for when a
+"""Kinds of files that a process can do without until it compiles a graph. The others are searched for when a
 library is imported or a kernel is called, before any graph is."""
 _KEY = r"[a-z0-9]{20,81}"
 _KEYED = re.compile(rf"(?:[^/]+/)*({_KEY})/[a-z0-9]{{20,80}}")
@@ -26,8 +26,8 @@ def graph_keys(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def may_wait(kinds: Iterable[str], keys: Iterable[str]) -> bool:
-    """Returns whether a revision with files of these kinds and with these keys may be left out of a restore
-    until a compile looks for one of its graphs. Pure."""
+    """Returns whether a revision with files of these kinds and with these keys may be omitted of a restore
+    until a compile searches for one of its graphs. Pure."""
     return any(keys) and _KINDS.issuperset(kinds)
 
 

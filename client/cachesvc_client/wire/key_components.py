@@ -21,7 +21,7 @@ MAX_KEYS = 128
 MAX_TEXT = 120
 """Largest number of characters of a component's name or value."""
 MIN_UNNAMED = 32
-"""Least number of parts of one component (``inductor_config[…]``) from which their names are left out."""
+"""Least number of parts of one component (``inductor_config[…]``) from which their names are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class KeyFacts:
 
     def of(self, key: str, names: Iterable[str] = ()) -> dict[str, str]:
         """Returns all components of one key. ``names``: names of the components of a key of this process,
-        from which the unnamed parts get their names; the parts are left out if their names are others."""
+        from which the unnamed parts get their names; the parts are omitted if their names are others."""
         components = {**self.shared, **self.keys[key]}
         sorted_names = sorted(names)
         for component, (digest, *texts) in self.unnamed.items():
@@ -61,7 +61,7 @@ class KeyFacts:
         return components
 
     def encode(self) -> str:
-        """Returns the text for a manifest. Leaves out the last keys where the text would be too long; the
+        """Returns the text for a manifest. Omits the last keys where the text would be too long; the
         text is empty if nothing fits."""
         from .codec import canonical
 

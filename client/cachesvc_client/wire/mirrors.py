@@ -13,7 +13,7 @@ MAX_HEADS = 1000
 @dataclass(frozen=True, slots=True)
 class HeadRow:
     """Describes the head of an entry. ``sequence`` and ``published`` (seconds of UTC): as in
-    ``EntrySummary``. ``withheld``: why the registry offers the head to nobody; ``None`` if it offers it."""
+    ``EntrySummary``. ``withheld``: why the registry offers the head to no one; ``None`` if it offers it."""
 
     entry: Digest
     revision: Digest

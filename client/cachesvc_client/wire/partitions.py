@@ -23,7 +23,7 @@ def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
 
 
 def known_partition(fingerprint: Fingerprint) -> Digest:
-    """Returns the digest of the deciding factors that every process knows from its start on. It leaves out
+    """Returns the digest of the deciding factors that every process knows from its start on. It omits
     the factors that may be unknown then, and that a process takes from the entry."""
     optional = {factor.name for factor in FACTORS if factor.absent_mine == "accept"}
     known_facts = {name: value for name, value in fingerprint.items() if name not in optional}

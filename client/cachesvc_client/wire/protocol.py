@@ -50,7 +50,7 @@ class ResolveRequest:
     The registry tries ``tags`` in order until one has an entry (the fallback that the caller allows).
     ``model``: a model hash, whose entries come first; it excludes no entry. ``most``: if more revisions
     of a large name fit, the answer has those of ``model`` if these are not more, else none, and says how many
-    there are beside them; not in a lane. ``keys``: asks only for the heads that hold one of these keys of
+    there are beside them; not in a lane. ``keys``: asks only for the heads that have one of these keys of
     compiled graphs. A registry of an earlier release passes over both, and answers every head.
     """
 
@@ -125,7 +125,7 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class ResolveAnswer:
     """Answers a `ResolveRequest`. ``tag``: the tag that has an entry, or ``None``. ``rejected``: the nearest
-    entry first. ``more``: number of fitting revisions that the answer leaves out, because the request said
+    entry first. ``more``: number of fitting revisions that the answer omits, because the request said
     ``most``; an upper bound."""
 
     revisions: tuple[ResolvedRevision, ...]

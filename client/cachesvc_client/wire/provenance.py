@@ -1,6 +1,6 @@
 """Defines the provenance of a revision: who built it, from what, with what and when.
 
-A manifest holds it as an in-toto statement (version 1) with a SLSA provenance predicate (version 1), so that
+A manifest has it as an in-toto statement (version 1) with a SLSA provenance predicate (version 1), so that
 other tools can read it. The statement is signed with the manifest. docs/provenance.md documents the fields
 and the build type.
 """
@@ -21,11 +21,11 @@ PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:cachesvc:build:warm:v1"
 """Names how `cachesvc warm` builds, and so what the parameters of a statement mean."""
 LOCAL_BUILDER = "cachesvc:local"
-"""Builder of a revision whose builder nobody vouches for."""
+"""Builder of a revision whose builder no one vouches for."""
 SOURCE = "source"
 """Name of the dependency that a CI job was started for; the registry vouches for it."""
 CHECKOUT = "checkout"
-"""Name of the dependency that the builder found as the checkout around its spec; nobody vouches for it."""
+"""Name of the dependency that the builder found as the checkout around its spec; no one vouches for it."""
 MAX_STATEMENT_BYTES = 64 << 10
 """Largest number of bytes of a statement as canonical JSON."""
 _MAX_DEPENDENCIES = 200
@@ -177,7 +177,7 @@ def read_statement(statement: Mapping[str, Any], pack: Digest) -> Provenance | N
 
 
 def is_uri(text: str) -> bool:
-    """Returns whether a text is a URI as provenance holds it, without a path that leads upwards."""
+    """Returns whether a text is a URI as provenance has it, without a path that leads upwards."""
     return bool(_URI.fullmatch(text)) and "/../" not in f"{text}/" and "/./" not in f"{text}/"
 
 

@@ -57,7 +57,7 @@ _PATH = re.compile(f"{_PATH_PART}(?:/{_PATH_PART})*")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """States what a manifest is published as. It is signed with the manifest, so that nobody can publish the
+    """States what a manifest is published as. It is signed with the manifest, so that no one can publish the
     manifest as something else.
 
     ``sequence``: milliseconds of UTC at signing, and greater than that of the replaced head. ``expires``:
@@ -125,7 +125,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class PackRecord:
-    """Describes the object that holds the bytes."""
+    """Describes the object that has the bytes."""
 
     digest: Digest
     size: int

@@ -65,7 +65,7 @@ class SeenNode:
 @dataclass(frozen=True, slots=True)
 class Revocation:
     """Describes what a revocation does, or did. ``namespace``: where the key is refused, or ``*``.
-    ``signer_of``: the namespaces (or ``*``) that accepted the key until then. ``nodes`` holds the first of
+    ``signer_of``: the namespaces (or ``*``) that accepted the key until then. ``nodes`` has the first of
     them; ``more_nodes`` says whether there are more. ``descendants``: revisions that were made with what the
     key signed, at most ``MAX_DESCENDANTS``."""
 
