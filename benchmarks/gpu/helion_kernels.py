@@ -1,8 +1,9 @@
-"""Run three kernels of Helion in the place of a service: ``python helion_kernels.py ANSWER``.
+"""Run four kernels of Helion in the place of a service: ``python helion_kernels.py ANSWER``.
 
 The process searches in Helion's default way, with Helion's own settings from variables. With
 ``HELION_PROOF_PUBLISH``, a name, it publishes at its end. ANSWER gets JSON: seconds, counts, and whether the
-outputs are those of eager, with digests of them. ``HELION_PROOF_DEVICE``: where the kernels run."""
+outputs are those of eager, with digests of them. ``HELION_PROOF_DEVICE``: where the kernels run. Others named
+``HELION_PROOF_…`` run a small kernel alone and change it."""
 
 from __future__ import annotations
 
@@ -31,6 +32,31 @@ from cachesvc_client.wire.codec import plain  # noqa: E402
 
 DEVICE = os.environ.get("HELION_PROOF_DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
+
+
+FACTOR = float(os.environ.get("HELION_PROOF_FACTOR", "2.0"))
+"""A constant that a kernel reads."""
+
+if os.environ.get("HELION_PROOF_HELPER") == "cosine":
+
+    def wave(values: torch.Tensor) -> torch.Tensor:
+        """Return what a kernel calls."""
+        return torch.cos(values)
+
+else:
+
+    def wave(values: torch.Tensor) -> torch.Tensor:
+        """Return what a kernel calls."""
+        return torch.sin(values)
+
+
+@helion.kernel(static_shapes=True)
+def waved_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Add what a function of the program makes."""
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = wave(x[tile]) * FACTOR + y[tile]
+    return out
 
 
 @helion.kernel(static_shapes=True)
@@ -75,12 +101,16 @@ def calls() -> list[tuple[str, Any, tuple[torch.Tensor, ...], Any]]:
     def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.rand(*shape, generator=generator).to(DEVICE, dtype)
 
+    rows = int(os.environ.get("HELION_PROOF_ROWS", "8"))
+    dtype = getattr(torch, os.environ.get("HELION_PROOF_DTYPE", "float32"))
+    x, y = numbers(rows, 128, dtype=dtype), numbers(rows, 128, dtype=dtype)
+    small = ("waved_add", waved_add, (x, y), wave(x) * FACTOR + y)
     if not ON_GPU or os.environ.get("HELION_PROOF_SMALL"):
-        x, y = numbers(8, 128), numbers(8, 128)
-        return [("scaled_add", scaled_add, (x, y), torch.sin(x) * 2.0 + y)]
+        return [small]
     x, y = numbers(4096, 4096), numbers(4096, 4096)
     a, b = numbers(1024, 2048, dtype=torch.bfloat16), numbers(2048, 1024, dtype=torch.bfloat16)
     return [
+        small,
         ("scaled_add", scaled_add, (x, y), torch.sin(x) * 2.0 + y),
         ("softmax", softmax, (x,), torch.softmax(x, dim=1)),
         ("matmul", matmul, (a, b), a @ b),

@@ -8,7 +8,8 @@ HOME, TMPDIR and working directory, and empty folders.
     folder copy      the folders of the first one, copied to another home
     builder          attached, on empty folders; publishes into a registry on loopback; its host is removed
     restored         twice: attached, no compiler on the PATH; a third one lists the programs that it starts
-    other setting    restored, with another setting of Helion's, for one small kernel: has to search
+    one kernel       restored, one small kernel alone: the control of what follows
+    differences      the same with something changed, each of `DIFFERENCES`: every one has to search
 
 Without a GPU the kernel is one small one, on Helion's Pallas backend in its interpreter. Prints a table, and
 writes ``helion.json``; exit status 0 if the restored processes searched and compiled nothing, took the
@@ -22,6 +23,7 @@ import json
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -32,6 +34,22 @@ from benchmarks.gpu.proofs import Answer, Proof, prove  # noqa: E402
 from benchmarks.hosts import Host, registry, trap, use_this_tree  # noqa: E402
 
 NAME = "team/helion"
+DIFFERENCES = {
+    "index type": {"HELION_INDEX_DTYPE": "int64"},
+    "fast math": {"HELION_FAST_MATH": "1"},
+    "unchecked": {"HELION_AUTOTUNE_ACCURACY_CHECK": "0"},
+    "algorithm": {"HELION_AUTOTUNER": "PatternSearch"},
+    "effort": {"HELION_AUTOTUNE_EFFORT": "full"},
+    "reserved SMs": {"HELION_PERSISTENT_RESERVED_SMS": "8"},
+    "specialisation": {"HELION_TRITON_DO_NOT_SPECIALIZE": "1"},
+    "assertions": {"HELION_DEBUG_DTYPE_ASSERTS": "1"},
+    "forced search": {"HELION_FORCE_AUTOTUNE": "1"},
+    "called function": {"HELION_PROOF_HELPER": "cosine"},
+    "constant": {"HELION_PROOF_FACTOR": "3.0"},
+    "shape": {"HELION_PROOF_ROWS": "16"},
+    "dtype": {"HELION_PROOF_DTYPE": "bfloat16"},
+}
+"""What is another kernel, another space, or another search."""
 PALLAS = {
     "HELION_BACKEND": "pallas",
     "HELION_PALLAS_INTERPRET": "1",
@@ -42,11 +60,14 @@ PALLAS = {
 
 
 class HelionProof(Proof):
-    """Runs Helion. ``search``: variables of its search. ``registry_python``: the registry's interpreter."""
+    """Runs Helion. ``search``: variables of its search. ``registry_python``: the registry's interpreter.
+    ``small``: one small kernel alone, and no starts without cachesvc."""
 
-    def __init__(self, scratch: Path, search: dict[str, str], registry_python: str) -> None:
+    def __init__(self, scratch: Path, search: dict[str, str], registry_python: str, small: bool) -> None:
         super().__init__(scratch)
-        self.search, self.registry_python = search, registry_python
+        self.search, self.registry_python, self.small = search, registry_python, small
+        if small:
+            self.search = {**search, "HELION_PROOF_SMALL": "1"}
 
     def run(self, name: str, host: str, *_: str, compilers: bool = True, **variables: str) -> Answer:
         """Run the kernels on a host."""
@@ -61,6 +82,11 @@ class HelionProof(Proof):
     def all(self) -> None:
         """Run every case."""
         print(TITLES)
+        if not self.small:
+            self._alone()
+        self._attached()
+
+    def _alone(self) -> None:
         self.run("cold", "alone", **own_folders(self.scratch / "alone"))
         self.run("own folders", "alone", **own_folders(self.scratch / "alone"))
         for folder in ("inductor", "helion", "triton"):
@@ -68,14 +94,27 @@ class HelionProof(Proof):
                 shutil.copytree(self.scratch / "alone" / folder, self.scratch / "copy" / folder)
         shutil.rmtree(self.scratch / "alone")
         self.run("folder copy", "copy", **own_folders(self.scratch / "copy"))
+
+    def _attached(self) -> None:
         with registry(self.scratch / "registry", self.registry_python) as served:
             service = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
             publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
             self.run("builder", "builder", **service, **publish, HELION_PROOF_PUBLISH=NAME)
             shutil.rmtree(self.scratch / "builder")
             self.restore(service)
-            other = {**service, "HELION_INDEX_DTYPE": "int64", "HELION_PROOF_SMALL": "1"}
-            self.run("other setting", "service4", **other)
+            small = {**service, "HELION_PROOF_SMALL": "1"}
+            self.run("one kernel", "control", **small)
+            with ThreadPoolExecutor(7) as pool:
+                runs = {
+                    name: pool.submit(self.run, name, name.replace(" ", "-"), **{**small, **changed})
+                    for name, changed in self.differences().items()
+                }
+            for run in runs.values():
+                run.result()
+
+    def differences(self) -> dict[str, dict[str, str]]:
+        """Return the differences that can be tried on this machine."""
+        return DIFFERENCES if gpus() else {"index type": DIFFERENCES["index type"]}
 
     def wrong(self) -> list[str]:
         """Return what is not as it should be."""
@@ -84,8 +123,14 @@ class HelionProof(Proof):
             if not all(result["close"] and result["repeats"] for result in answer["results"].values()):
                 problems.append(f"{name}: outputs differ from eager's")
         problems += self.wrong_restores(("configurations", "results"))
-        if self.answers["other setting"]["observed"]["tuned_by_kinds"] != 1:
-            problems.append("other setting: the entry's configuration was taken")
+        searches = {name: answer["observed"]["tuned_by_kinds"] for name, answer in self.answers.items()}
+        if searches["one kernel"]:
+            problems.append("one kernel: searched, so the differences show nothing")
+        problems += [
+            f"{name}: the entry's configuration was taken"
+            for name in self.differences()
+            if searches[name] != 1
+        ]
         return problems
 
 
@@ -124,6 +169,8 @@ def main() -> int:
     parser.add_argument(
         "--algorithm", default="RandomSearch", help="Helion's search; others need scikit-learn"
     )
+    parser.add_argument("--precompile", default="fork", help="Helion's setting; empty for none")
+    parser.add_argument("--small", action="store_true", help="one small kernel, and only what is attached")
     parser.add_argument("--registry-python", default=sys.executable, help="interpreter of the registry")
     options = parser.parse_args()
     use_this_tree()
@@ -131,6 +178,8 @@ def main() -> int:
         "HELION_AUTOTUNE_EFFORT": options.effort,
         "HELION_AUTOTUNER": options.algorithm,
         "HELION_AUTOTUNE_BUDGET_SECONDS": str(options.search_seconds),
+        # Helion's processes that compile ahead of a measurement end by a time-out on some machines.
+        "HELION_AUTOTUNE_PRECOMPILE": options.precompile,
         "CACHESVC_KINDS": "helion",
         **({} if gpus() else PALLAS),
     }
@@ -138,7 +187,7 @@ def main() -> int:
     file = options.out / "helion.json"
 
     def make(folder: Path) -> Proof:
-        return HelionProof(folder, search, options.registry_python)
+        return HelionProof(folder, search, options.registry_python, options.small)
 
     return prove(make, file, packages, search=search)
 

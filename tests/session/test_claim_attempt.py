@@ -95,3 +95,42 @@ def test_a_session_that_is_to_compile_takes_no_claim_and_waits_for_nobody(
     finally:
         for process in processes:
             process.communicate("")
+
+
+PARENT = """
+import subprocess, sys
+import cachesvc_client
+from cachesvc_client.session.sessions import attached
+
+session = cachesvc_client.attach("team/nobody-published")
+session.wait(60)
+attached().before_compile()
+assert len(session.claims) == 1
+command = [sys.executable, "-c", sys.argv[1]]
+child = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+sys.stdout.write(child.stdout.decode())
+"""
+
+
+def test_a_child_of_the_process_that_compiles_does_not_wait_for_it(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """The parent waits for the child, as Helion's search does for the process that measures."""
+    tmp_path.joinpath("host").mkdir()
+    variables = {
+        "CACHESVC_URL": registry.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_SIGNING_KEY": str(registry.key_path),
+        "CACHESVC_TRUSTED_KEYS": str(registry.trust),
+        "CACHESVC_MODE": "readwrite",
+        "CACHESVC_DEADLINE": "20",
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", PARENT, PROGRAM],
+        env={**clean_environment(tmp_path / "host"), **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    child = json.loads(answer.stdout)
+    assert child["claims"] == 0 and child["waited"] < 10, child

@@ -30,6 +30,7 @@ _PAUSE_SECONDS = 1.0
 """Seconds between two requests, where the registry itself does not wait; each further pause is longer."""
 _LONGEST_PAUSE = 5
 """How many times that is a pause at most: a registry that cannot let a fleet wait is asked less often."""
+_MOST_ANCESTORS = 32
 _RUN_VARIABLES = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
 """Variables in which CI systems name a run."""
 
@@ -71,8 +72,12 @@ def acquire_or_wait(
     """
     failed_since: float | None = None
     pauses = 0
+    ancestors = _describe_ancestors()
+    # Whoever may be started by the holder asks at once: the holder may wait for this very process.
+    first = 0.0 if ancestors else poll_seconds
     while True:
-        wait = max(0.0, min(poll_seconds, patience()))
+        wait = max(0.0, min(first, patience()))
+        first = poll_seconds
         began = time.monotonic()
         try:
             answer = remote.claim(replace(request, wait=wait), began + wait + ANSWER_SECONDS)
@@ -97,6 +102,8 @@ def acquire_or_wait(
                 return ClaimOutcome(result)
             request = replace(request, seen=answer.fence)
             continue
+        if answer.who in ancestors:
+            return ClaimOutcome(why="a parent of this process compiles it, and may wait for this process")
         on_wait(answer)
         if patience() <= 0:
             return ClaimOutcome(
@@ -137,7 +144,31 @@ def _look_again(claim: Claim, look: Callable[[], T | None]) -> ClaimOutcome[T]:
 
 
 def describe_this_process() -> str:
-    """Names this host, in CI the run, and this process, for the people who wait for it."""
+    """Return a name of this host, in CI the run, and this process, for the people who wait for it."""
+    return _describe_process(os.getpid())
+
+
+def _describe_process(pid: int) -> str:
     run = next((os.environ[name] for name in _RUN_VARIABLES if os.environ.get(name)), "")
-    text = f"{os.uname().nodename}{f', run {run}' if run else ''}, process {os.getpid()}"
+    text = f"{os.uname().nodename}{f', run {run}' if run else ''}, process {pid}"
     return "".join(letter for letter in text if letter.isprintable())[:100]
+
+
+def _describe_ancestors() -> frozenset[str]:
+    """Return the names of the processes that this one comes from and that run the same program.
+
+    A compiler measures what it makes in child processes, as Helion's search does. Such a child attaches as
+    its parent did, and the parent that holds the claim waits for it.
+    """
+    found: list[str] = []
+    pid = os.getppid()
+    try:
+        own = os.readlink("/proc/self/exe")
+        while pid > 1 and len(found) < _MOST_ANCESTORS:
+            if os.readlink(f"/proc/{pid}/exe") == own:
+                found.append(_describe_process(pid))
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass  # another user's process, or none: nothing of it waits for this one
+    return frozenset(found)
