@@ -30,7 +30,7 @@ router = APIRouter(
 async def post_claim(token: TheToken, metrics: TheMetrics, request: Request, body: ClaimRequest) -> Json:
     """Takes the claim, or says who has it: at once, or when that changes within `wait` seconds."""
     waiting: Waiting = request.app.state.waiting
-    answer = await waiting.claim(token, body, request.is_disconnected, partial(leave_count, request))
+    answer = await waiting.claim(token, body, request.is_disconnected, on_wait=partial(leave_count, request))
     metrics.claimed(answer.state)
     return Json(answer)
 

@@ -98,10 +98,10 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         server.run(
             app,
             listener,
-            lambda: _announce(url, credentials, settings, ready_file),
-            app.state.waiting.close,
-            settings,
-            certificate,
+            ready=lambda: _announce(url, credentials, settings, ready_file),
+            ending=app.state.waiting.close,
+            settings=settings,
+            certificate=certificate,
         )
 
 

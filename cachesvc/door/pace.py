@@ -34,6 +34,7 @@ class Paced:
         self,
         receive: Callable[[], Awaitable[Message]],
         body: Body,
+        *,
         pressed: Callable[[], bool],
     ) -> None:
         self._receive, self._body, self._pressed = receive, body, pressed

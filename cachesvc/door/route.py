@@ -90,7 +90,7 @@ class Door:
             def pressed() -> bool:
                 return owner is not None and any(pool.presses(owner) for pool, _ in pools)
 
-            paced = Paced(request.receive, body, pressed)
+            paced = Paced(request.receive, body, pressed=pressed)
             admitted = Request(request.scope, paced)
             if body.share is Share.memory and amount:
                 admitted._body = await paced.read()

@@ -202,8 +202,9 @@ def check_store_empty(folder: Path, blobs: BlobStore) -> None:
 def restore_backup(
     folder: Path,
     summary: BackupSummary,
-    open_index: Callable[[], Index],
     blobs: BlobStore,
+    *,
+    open_index: Callable[[], Index],
     key_path: Callable[[str], Path | None],
 ) -> tuple[str, ...]:
     """Restores a backup that `read_backup` has checked: first the packs, then the keys, and the index in one

@@ -82,7 +82,7 @@ class Intake(Iterable[bytes]):
     """
 
     def __init__(
-        self, chunks: Iterable[bytes], size: int, extend: Callable[[], None], clock: Callable[[], float]
+        self, chunks: Iterable[bytes], size: int, *, extend: Callable[[], None], clock: Callable[[], float]
     ) -> None:
         self._chunks, self._declared, self._extend, self._clock = chunks, size, extend, clock
         self._hash = hashlib.sha256()

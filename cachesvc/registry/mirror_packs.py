@@ -84,7 +84,7 @@ def _receive(registry: Registry, mirror: Mirror, revision: Digest, pack: PackRec
             mirror.demand_open()
             yield chunk
 
-    intake = Intake(chunks(), pack.size, lambda: extend_object(registry, key), registry.clock)
+    intake = Intake(chunks(), pack.size, extend=lambda: extend_object(registry, key), clock=registry.clock)
     try:
         registry.blobs.put(key, intake)
     except Corrupt as error:

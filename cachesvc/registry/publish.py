@@ -89,7 +89,9 @@ def receive(
         raise TooLarge(f"a body of {announced} bytes; the upload declared {upload.size}", BEGIN_AGAIN)
     key = new_key(upload)
     add_pending(registry, upload, key, registry.now + registry.limits.lease_seconds, quota)
-    intake = Intake(chunks, upload.size, lambda: extend_upload(registry, upload, key), registry.clock)
+    intake = Intake(
+        chunks, upload.size, extend=lambda: extend_upload(registry, upload, key), clock=registry.clock
+    )
     try:
         registry.blobs.put(key, intake)
         record_received(registry, upload, key, intake.digest, intake.size)
@@ -128,7 +130,7 @@ def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Ite
     upload = _new_upload(registry, token, request, verified.manifest.pack.size)
     key = new_key(upload)
     add_pending(registry, upload, key, upload.leased_until, quota)
-    intake = Intake(pack, upload.size, lambda: extend_object(registry, key), registry.clock)
+    intake = Intake(pack, upload.size, extend=lambda: extend_object(registry, key), clock=registry.clock)
     created = False
     try:
         registry.blobs.put(key, intake)

@@ -55,6 +55,7 @@ class Waiting:
         token: Token,
         request: ClaimRequest,
         disconnected: Callable[[], Awaitable[bool]],
+        *,
         on_wait: Callable[[], None] = lambda: None,
     ) -> ClaimAnswer:
         """Takes a claim by `claims.take`; while another has it, again at each change, for at most

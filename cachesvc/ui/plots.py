@@ -85,7 +85,16 @@ def plots_of(days: Sequence[DayOfStarts]) -> tuple[Plot, Plot]:
         f"compiling took {seconds_text(sum(one[1] for one in seconds))}."
     )
     return (
-        _plot("starts", "Starts by outcome, each day", counted, STATES, names, starts, _count, _round_up),
+        _plot(
+            "starts",
+            "Starts by outcome, each day",
+            counted,
+            STATES,
+            names,
+            starts,
+            _count,
+            round_up=_round_up,
+        ),
         _plot(
             "seconds",
             "Time saved and spent, each day",
@@ -94,7 +103,7 @@ def plots_of(days: Sequence[DayOfStarts]) -> tuple[Plot, Plot]:
             names,
             seconds,
             seconds_text,
-            _round_up_seconds,
+            round_up=_round_up_seconds,
         ),
     )
 
@@ -107,6 +116,7 @@ def _plot(
     days: Sequence[str],
     values: Sequence[tuple[float, ...]],
     say: Callable[[float], str],
+    *,
     round_up: Callable[[float], float],
 ) -> Plot:
     top = round_up(max(map(sum, values), default=0.0))

@@ -148,7 +148,7 @@ def _operators(probe: Probe) -> str:
 
 
 def _partition(
-    function: Callable[[Any], Any], one: Callable[[], Any], other: Callable[[], Any]
+    function: Callable[[Any], Any], *, one: Callable[[], Any], other: Callable[[], Any]
 ) -> Callable[[Probe], str]:
     """Make the check that code for one setting is no hit under another, in both directions, and that equal
     settings have equal keys."""
@@ -174,7 +174,7 @@ def _threads_partition(probe: Probe) -> str:
     """Only code for the CPU depends on the number of threads."""
     if probe.device != "cpu":
         return ""
-    return _partition(_plain, lambda: _threads(0), lambda: _threads(1))(probe)
+    return _partition(_plain, one=lambda: _threads(0), other=lambda: _threads(1))(probe)
 
 
 def _captures(probe: Probe) -> str:
@@ -312,11 +312,11 @@ CHECKS: tuple[tuple[str, Callable[[Probe], str]], ...] = (
     ("the canary is called", _canary),
     (
         "the default dtype is in the key",
-        _partition(_plain, lambda: _default_dtype("float32"), lambda: _default_dtype("float64")),
+        _partition(_plain, one=lambda: _default_dtype("float32"), other=lambda: _default_dtype("float64")),
     ),
     (
         "the dtype of autocast is in the key",
-        _partition(_product, lambda: _autocast("bfloat16"), lambda: _autocast("float16")),
+        _partition(_product, one=lambda: _autocast("bfloat16"), other=lambda: _autocast("float16")),
     ),
     ("the number of threads is in the key", _threads_partition),
     ("the code of operators is in the key", _operators),

@@ -162,7 +162,7 @@ class FactoryModel:
             with self.eager():
                 return self._time_call(self.module, name, arguments, "the eager model")
 
-        return alternate(call_compiled, call_eager, self.spec.runs)
+        return alternate(self.spec.runs, compiled=call_compiled, eager=call_eager)
 
     def _time_call(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
         self._synchronise()

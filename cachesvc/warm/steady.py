@@ -46,7 +46,9 @@ class Steady:
         return self.high - self.low > NOISY * self.median
 
 
-def alternate(compiled: Callable[[], float], eager: Callable[[], float], calls: int) -> tuple[Steady, Steady]:
+def alternate(
+    calls: int, *, compiled: Callable[[], float], eager: Callable[[], float]
+) -> tuple[Steady, Steady]:
     """Call both in turn, in short blocks, so that what else the machine does slows both alike.
 
     Each function makes one call and returns its seconds. ``calls``: timed calls of each; at least two are

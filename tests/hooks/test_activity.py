@@ -57,7 +57,7 @@ def calls() -> Calls:
 def watch(compiler: Compiler, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActivityWatch]:
     monkeypatch.setattr(activity, "PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(activity, "QUIET_SECONDS", 0.2)
-    activity_watch = ActivityWatch(compiler.look, lambda: compiler.busy)
+    activity_watch = ActivityWatch(compiler.look, busy=lambda: compiler.busy)
     activity_watch.listeners.append(calls)
     yield activity_watch
     compiler.compiles = 0
@@ -135,7 +135,7 @@ def test_the_watch_sees_the_exit_of_children_of_multiprocessing(method: str, tmp
     program.write_text(
         "import multiprocessing, os\n"
         "from cachesvc_client.hooks.activity import ActivityWatch\n"
-        "watch = ActivityWatch(lambda: None, lambda: False)\n"
+        "watch = ActivityWatch(lambda: None, busy=lambda: False)\n"
         "watch.listeners.append(lambda moment, _: print(moment, os.getpid(), flush=True))\n"
         "watch.at_exit()\n"
         "def work():\n"

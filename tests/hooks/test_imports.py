@@ -168,7 +168,7 @@ def test_the_start_of_an_import_is_announced_once(module):
 def test_around_a_body_is_told_whenever_it_begins_and_once_when_it_ended(module):
     """An import that only looks for the module runs no body; one that fails has no end."""
     name, order = module("import sys\nif sys.modules.pop('fails', None): raise ImportError\nvalue = 1\n"), []
-    imports.around_body(name, lambda: order.append("begins"), lambda _: order.append("ended"))
+    imports.around_body(name, before=lambda: order.append("begins"), after=lambda _: order.append("ended"))
     imports.when_imported(name, lambda _: order.append("imported"))
     importlib.util.find_spec(name)
     assert order == []

@@ -33,7 +33,9 @@ if what is not None:
     vote = Vote(Path(folder), member, members)
     vote.vote(what, problem)
     end = time.monotonic() + patience
-    outcome = wait_for(vote, lambda: time.monotonic() > end, lambda: time.sleep(0.005))
+    outcome = wait_for(
+        vote, time_is_up=lambda: time.monotonic() > end, pause=lambda: time.sleep(0.005)
+    )
     print(json.dumps([outcome.agreed, outcome.why]), flush=True)
 sys.stdin.read()  # a rank goes on to live
 """
@@ -176,7 +178,7 @@ def test_the_last_vote_and_the_deadline_may_coincide(tmp_path):
         def late(rounds=rounds, start=start, results=results) -> None:
             start.wait()
             rounds[1].vote(["a"])
-            results.append(wait_for(rounds[1], lambda: True, lambda: None))
+            results.append(wait_for(rounds[1], time_is_up=lambda: True, pause=lambda: None))
 
         thread = threading.Thread(target=late)
         thread.start()

@@ -155,7 +155,9 @@ def back_up(settings: Settings, folder: Path) -> None:
 def restore(settings: Settings, folder: Path) -> None:
     summary = read_backup(folder, knows_schema)
     with open_empty(settings) as (open_index, blobs):
-        restore_backup(folder, summary, open_index, blobs, lambda name: key_path(settings, name))
+        restore_backup(
+            folder, summary, blobs, open_index=open_index, key_path=lambda name: key_path(settings, name)
+        )
 
 
 def altered(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:

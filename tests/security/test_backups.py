@@ -147,7 +147,13 @@ def test_a_backup_that_is_changed_while_it_is_restored_leaves_no_registry(
         changed(backups.folder / "new", tmp_path / f"changed-{len(name)}", name, change)
         shutil.copy(tmp_path / f"changed-{len(name)}" / name, folder / name)
         with pytest.raises(Corrupt, match="not the bytes"), open_empty(settings) as (open_index, blobs):
-            restore_backup(folder, summary, open_index, blobs, lambda key, at=settings: key_path(at, key))
+            restore_backup(
+                folder,
+                summary,
+                blobs,
+                open_index=open_index,
+                key_path=lambda key, at=settings: key_path(at, key),
+            )
         assert not (settings.data / "index.sqlite3").exists()
 
 

@@ -19,7 +19,7 @@ def test_the_two_take_turns_in_short_blocks_whose_first_call_does_not_count():
 
         return call
 
-    compiled, eager = alternate(recorded("c", 1.0), recorded("e", 2.0), 4)
+    compiled, eager = alternate(4, compiled=recorded("c", 1.0), eager=recorded("e", 2.0))
     assert "".join(calls) == "ccceee" * 2
     assert (compiled, eager) == (Steady(1.0, 1.0, 1.0), Steady(2.0, 2.0, 2.0))
 
@@ -32,7 +32,7 @@ def test_a_disturbance_of_the_machine_meets_both_sides():
         count += 1
         return 1.0 if count <= 12 else 5.0
 
-    compiled, eager = alternate(on_a_machine_that_slows_down, on_a_machine_that_slows_down, 8)
+    compiled, eager = alternate(8, compiled=on_a_machine_that_slows_down, eager=on_a_machine_that_slows_down)
     assert compiled.median == eager.median
     assert compiled.noisy and eager.noisy
     assert faster(compiled, eager) == "unclear"
@@ -47,7 +47,7 @@ def test_a_measurement_ends_after_its_seconds(monkeypatch):
         count += 1
         return 1.0
 
-    alternate(call, call, 1000)
+    alternate(1000, compiled=call, eager=call)
     assert count == 2 * (1 + steady.BLOCK_CALLS)
 
 

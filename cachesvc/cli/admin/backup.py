@@ -108,7 +108,7 @@ def restore(
             check_store_empty(folder, blobs)
             if apply:
                 places = partial(key_path, settings)
-                left = restore_backup(folder, summary, open_index, blobs, places)
+                left = restore_backup(folder, summary, blobs, open_index=open_index, key_path=places)
     text = f"restore {count_text(summary.tables.get('revisions', 0), 'revision')} of {folder}"
     more: dict[str, object] = {"digest": digest_of(folder), "created": utc_text(summary.created)}
     more |= {"schema": summary.schema, "keys": summary.keys}

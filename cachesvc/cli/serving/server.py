@@ -53,6 +53,7 @@ def url_of(listener: socket.socket, scheme: str) -> str:
 def run(
     application: object,
     listener: socket.socket,
+    *,
     ready: Callable[[], None],
     ending: Callable[[], None],
     settings: Settings,

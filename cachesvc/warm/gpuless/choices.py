@@ -28,7 +28,7 @@ def replacements(decisions: Decisions) -> Iterator[Replacement]:
     for name in ("__init__", "_deduce_value"):
         method = getattr(UniformValueConstantFolder, name)
         path = f"UniformValueConstantFolder.{name}"
-        yield "torch._inductor.fx_passes.joint_graph", path, _on_cpu(method, decisions.refuse)
+        yield "torch._inductor.fx_passes.joint_graph", path, _on_cpu(method, refuse=decisions.refuse)
 
     module = "torch.fx.experimental.proxy_tensor"
     unset = importlib.import_module(module).unset_fake_temporarily
@@ -74,7 +74,7 @@ def _attention_problem() -> str:
     )
 
 
-def _on_cpu(method: Callable[..., Any], refuse: Callable[[str], GpuNeeded]) -> Callable[..., Any]:
+def _on_cpu(method: Callable[..., Any], *, refuse: Callable[[str], GpuNeeded]) -> Callable[..., Any]:
     """Return the method, which works out constants, with tensors on the CPU."""
 
     def run(*args: Any, **kwargs: Any) -> Any:

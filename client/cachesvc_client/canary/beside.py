@@ -110,7 +110,7 @@ class SideTrial(Generic[T]):
             self._skipped(_reason(error))
             return
         judge = functools.partial(self._judge, graph, suspects)
-        self._comparisons.add(_Waiting(call, graph, judge, self._skipped))
+        self._comparisons.add(_Waiting(call, graph, wrong=judge, skipped=self._skipped))
 
     def _judge(self, graph: Any, suspects: Sequence[T], why: str) -> None:
         """Let a wrong function run eagerly, and withdraw the suspects."""
@@ -123,7 +123,7 @@ class _Waiting:
     """Is one call that waits for its comparison."""
 
     def __init__(
-        self, call: KeptCall, graph: Any, wrong: Callable[[str], None], skipped: Callable[[str], None]
+        self, call: KeptCall, graph: Any, *, wrong: Callable[[str], None], skipped: Callable[[str], None]
     ) -> None:
         self._call, self._graph, self._wrong, self._skipped = call, graph, wrong, skipped
 

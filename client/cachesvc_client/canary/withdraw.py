@@ -77,7 +77,7 @@ class Canary:
 
     def _watch(self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]]) -> Callable[[Any], Any]:
         function = object()
-        trial = self._trial(graph, suspects, lambda: self.uncalled.discard(function))
+        trial = self._trial(graph, suspects, called=lambda: self.uncalled.discard(function))
 
         def watch(compiled: Any) -> Any:
             watched = trial.watch(compiled)
@@ -88,7 +88,7 @@ class Canary:
         return watch
 
     def _trial(
-        self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]], called: Callable[[], None]
+        self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]], *, called: Callable[[], None]
     ) -> Trial[InstalledRevision] | SideTrial[InstalledRevision]:
         if self.comparisons is None:
             return Trial(graph, suspects, self._distrust_in_call, self.skipped, called)

@@ -97,7 +97,7 @@ def acquire_or_wait(
         if answer.state == "yours":
             return ClaimOutcome(look(), why="another rank of this job publishes it")
         if answer.state == "published":
-            result = _await_publication(look, patience)
+            result = _await_publication(look, patience=patience)
             if result is not None:
                 return ClaimOutcome(result)
             request = replace(request, seen=answer.fence)
@@ -121,7 +121,7 @@ def _pause(number: int, patience: Callable[[], float]) -> None:
     time.sleep(min(longest * random.uniform(0.5, 1.0), max(0.0, patience())))
 
 
-def _await_publication(look: Callable[[], T | None], patience: Callable[[], float]) -> T | None:
+def _await_publication(look: Callable[[], T | None], *, patience: Callable[[], float]) -> T | None:
     """Calls ``look`` until it returns the publication, since a replica may repeat an earlier answer for
     seconds."""
     until = time.monotonic() + min(RESOLVED_SECONDS, patience())

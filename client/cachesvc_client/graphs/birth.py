@@ -51,7 +51,7 @@ reason not to trust it."""
 def watch() -> None:
     """Wait for the import of torch. If it has begun, only note what stands in its tables. Safe to call
     again."""
-    imports.around_body(_TORCH, _begin, _end)
+    imports.around_body(_TORCH, before=_begin, after=_end)
     if _TORCH in sys.modules:
         _watch_tables()
 

@@ -44,7 +44,7 @@ class ActivityWatch:
     if the value has changed since the last call, so several times in the life of a process.
     """
 
-    def __init__(self, look: Callable[[], object], busy: Callable[[], bool]) -> None:
+    def __init__(self, look: Callable[[], object], *, busy: Callable[[], bool]) -> None:
         self.listeners: list[Listener] = []
         self._look, self._busy = look, busy
         self.begin_again()

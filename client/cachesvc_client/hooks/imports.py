@@ -136,7 +136,7 @@ def when_importing(name: str, callback: Callable[[], None]) -> None:
     callback()
 
 
-def around_body(name: str, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
+def around_body(name: str, *, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
     """Calls ``before()`` each time that the body of ``name`` is about to run, and ``after(module)`` at its
     end, before any other callback; ``after`` is not called if the body raises an error. Calls neither for a
     module that is imported already."""

@@ -60,7 +60,7 @@ _FILES = (OSError, ImportError, EOFError, NotImplementedError)
 class OwnPlace:
     """Repeats calls of PyTorch's in PyTorch's own folder, and leaves the folders of this process for it."""
 
-    def __init__(self, folders: Callable[[], Folders], is_unfit: Callable[[Path], bool]) -> None:
+    def __init__(self, folders: Callable[[], Folders], *, is_unfit: Callable[[Path], bool]) -> None:
         """Take what returns the folders, and what tells whether nothing can be made in one now."""
         self._folders, self._is_unfit = folders, is_unfit
         self._lock = threading.Lock()

@@ -79,7 +79,9 @@ class GcPause:
 
     def install_hooks(self) -> None:
         """Put the hooks in place when the application imports torch and Dynamo. Imports nothing."""
-        imports.around_body("torch", self._begin_compile, lambda _: self._end_compile(FIRST_COMPILE))
+        imports.around_body(
+            "torch", before=self._begin_compile, after=lambda _: self._end_compile(FIRST_COMPILE)
+        )
         imports.when_importing(_DYNAMO.module, self._begin_compile)
         _DYNAMO.watch(lambda _: self._end_compile(FIRST_COMPILE))
         _CALLBACKS.watch(self._hook_callbacks)

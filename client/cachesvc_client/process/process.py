@@ -39,14 +39,14 @@ class Process(ProcessOutput):
         self.armed = False
         """Whether the hooks are in place."""
         self.events = Events()
-        self.watch = ActivityWatch(self.activity, counters.compiling)
+        self.watch = ActivityWatch(self.activity, busy=counters.compiling)
         self.watch.listeners.append(self.events.paused)
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
         self._followed = False
         """Whether fork and exit of the process call this object."""
         self.collector = GcPause()
-        self.own_place = OwnPlace(lambda: self.folders, _is_unfit)
+        self.own_place = OwnPlace(lambda: self.folders, is_unfit=_is_unfit)
         self._depth = threading.local()
         """``inside`` is true on a thread that is inside ``compile_fx``, which calls itself; ``waited``: the
         seconds that its compile has waited for sessions."""

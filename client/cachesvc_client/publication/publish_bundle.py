@@ -56,7 +56,7 @@ def publish_bundle(
         statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
         return key.sign(replace(manifest, statement=statement))
 
-    return _publish(remote, path, verified, offset, envelope_over, attempts, claim, deed, replaces)
+    return _publish(remote, path, verified, offset, envelope_over, attempts, claim, deed, replaces=replaces)
 
 
 def publish_signed(
@@ -93,6 +93,7 @@ def _publish(
     attempts: int,
     claim: ClaimRef | None,
     deed: str | None,
+    *,
     replaces: Callable[[Digest], bool] = lambda _: True,
 ) -> CommitAnswer:
     """Commits, and repeats it while other publishers change the head.

@@ -92,7 +92,7 @@ class Agreement:
                 raise Incompatible(misfits[0], f"warm with {job.world} ranks")
             if vote is None or problem:
                 return
-            outcome = wait_for(vote, self._deadline.agreed_too_late, self._deadline.pause)
+            outcome = wait_for(vote, time_is_up=self._deadline.agreed_too_late, pause=self._deadline.pause)
         except OSError as error:
             raise StorageFull(f"node store {store.root}: {error.strerror or error}") from error
         if not outcome.agreed:

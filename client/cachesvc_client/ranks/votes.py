@@ -141,7 +141,7 @@ class Vote:
             os.close(handle)
 
 
-def wait_for(vote: Vote, time_is_up: Callable[[], bool], pause: Callable[[], None]) -> Outcome:
+def wait_for(vote: Vote, *, time_is_up: Callable[[], bool], pause: Callable[[], None]) -> Outcome:
     """Waits until the outcome is known. Once ``time_is_up``, this rank stops, which makes an outcome."""
     while True:
         outcome = vote.outcome()

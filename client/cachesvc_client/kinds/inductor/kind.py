@@ -86,9 +86,11 @@ class InductorState(KindState):
             hook.install(self._used.save)
         tuning.install_hooks()
         for hook, absent in _LOOKUPS.items():
-            hook.install(functools.partial(self._look, callbacks.missed, absent))
+            hook.install(functools.partial(self._look, missed=callbacks.missed, absent=absent))
 
-    def _look(self, missed: Callable[[str], bool], absent: Callable[[Any], bool], call: imports.Call) -> Any:
+    def _look(
+        self, call: imports.Call, *, missed: Callable[[str], bool], absent: Callable[[Any], bool]
+    ) -> Any:
         """Run in the place of a look-up. ``missed``: takes a key that was not found, and returns whether to
         look again; called until it returns false, since the guards of a dynamic graph may fit another
         revision's."""
