@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..hooks import imports
@@ -86,6 +87,8 @@ class Events:
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._late: Callable[[], Sequence[Listener]] | None = None
+        self._making = threading.Lock()
+        """Held while the late listeners are made: no event passes them by."""
 
     def subscribe(self, listener: Listener) -> None:
         """Add a listener, for the rest of this process."""
@@ -96,12 +99,13 @@ class Events:
         make each start slower."""
         self._late = make
 
-    def _working(self) -> Iterator[Listener]:
-        """Yield every listener, the late ones too."""
-        make, self._late = self._late, None
-        if make is not None:
-            self._listeners += make()
-        yield from self._listeners
+    def _working(self) -> Sequence[Listener]:
+        """Return every listener, the late ones too."""
+        with self._making:
+            if self._late is not None:
+                self._listeners += self._late()
+                self._late = None
+        return self._listeners
 
     def armed(self) -> None:
         """Tell the listeners that the hooks are put in place for the first time."""
@@ -154,5 +158,6 @@ class Events:
 
     def forked(self) -> None:
         """Tell the listeners that this process is a forked child."""
+        self._making = threading.Lock()
         for listener in self._listeners:
             listener.forked()
