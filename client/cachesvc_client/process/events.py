@@ -102,9 +102,12 @@ class Events:
     def _working(self) -> Sequence[Listener]:
         """Return every listener, the late ones too."""
         with self._making:
-            if self._late is not None:
-                self._listeners += self._late()
-                self._late = None
+            make, self._late = self._late, None
+            if make is not None:
+                try:
+                    self._listeners += make()
+                except Exception:  # noqa: BLE001 - a module that cannot be read breaks no compile
+                    _log.warning("this process reports and publishes nothing", exc_info=True)
         return self._listeners
 
     def armed(self) -> None:
