@@ -88,7 +88,7 @@ class Events:
         self._listeners: list[Listener] = []
         self._late: Callable[[], Sequence[Listener]] | None = None
         self._making = threading.Lock()
-        """Held while the late listeners are made: no event passes them by."""
+        """Locked while the late listeners are made: they miss no event."""
 
     def subscribe(self, listener: Listener) -> None:
         """Add a listener, for the rest of this process."""
