@@ -297,8 +297,7 @@ def test_a_hint_names_the_program_that_the_user_has(tmp_path):
         }
         for words, hint in (
             (("run", "team/bert"), f"({program} run NAME -- python serve.py)"),
-            (("whoami",), f"run: {program} login URL)"),
-            (("doctor",), f"run: {program} login URL)"),
+            (("doctor",), "run: cachesvc login URL)"),
         ):
             result = subprocess.run(
                 [sys.executable, "-m", module, *words],

@@ -133,7 +133,7 @@ import json, os, sys
 import cachesvc_client
 session = cachesvc_client.attach(bundle=sys.argv[1])
 assert session.wait(60), session.status
-quiet = session.report().reasons
+quiet = cachesvc_client.report().reasons
 for path in sys.argv[2:]:
     made = os.path.join(os.environ["CUDA_CACHE_PATH"], path)
     os.makedirs(os.path.dirname(made))
@@ -144,7 +144,7 @@ print(json.dumps({
     "captured": captured,
     "status": session.status,
     "quiet": quiet,
-    "reasons": session.report().reasons,
+    "reasons": cachesvc_client.report().reasons,
 }))
 """
 

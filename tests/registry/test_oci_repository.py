@@ -9,7 +9,7 @@ import pytest
 
 from cachesvc.blobs.oci import OciBlobStore
 from cachesvc.blobs.store import Unusable, prove
-from cachesvc.cli.bundles import push
+from cachesvc.cli.bundles import push_bundle
 from cachesvc.cli.oci.transfer import SendOptions, send
 from cachesvc.oci.distribution import Repository
 from cachesvc.oci.image_layout import FolderTarget
@@ -34,7 +34,7 @@ def test_packs_are_in_the_repository_and_reach_clients_through_the_registry(
         key = SigningKey.load(Path(served.signing_key))
         user: Config = config(tmp_path, key, url=served.url, token=served.token)
         bundle = make_bundle(tmp_path, key, "team/bert:v1")
-        assert push(user, bundle).created
+        assert push_bundle(user, bundle).created
         [row] = pull(user, Name.parse("team/bert:v1"), tmp_path / "into", every=True)
         assert row.path.read_bytes() == bundle.read_bytes() and row.moved == row.bytes
         sent = send(user, "team/bert:v1", FolderTarget(tmp_path / "layout"), "v1", "", SendOptions())

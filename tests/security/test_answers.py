@@ -69,7 +69,7 @@ def test_a_registry_has_a_client_wait_for_ever(pause: str) -> None:
     error = {"error": {"code": "unavailable", "message": "later", "hint": ""}}
     with serve(lambda sock, _: answer(sock, error, 503, Retry_After=pause)) as server:
         began = time.monotonic()
-        with pytest.raises(CacheSvcError, match="later"):
+        with pytest.raises(CacheSvcError, match=r"later|no answer in time"):
             Remote(server.url).info(deadline=began + 1)
         assert time.monotonic() - began < 4
         assert len(server.requests) < 20

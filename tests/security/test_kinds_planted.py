@@ -12,11 +12,14 @@ import pytest
 from packing import make_pack
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.kinds import RULES
+from cachesvc_client.kinds import own_kinds
+from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.node.capture import capture
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt
-from tests.kinds.conformance import Example, KindConformance
+
+RULES = {kind.name: kind.rules for kind in own_kinds()}
+"""Those of every kind of ours, also of the kinds that are off."""
 
 
 def examples() -> dict[str, tuple[Example, ...]]:

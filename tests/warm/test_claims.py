@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.cli.bundles import push
+from cachesvc.cli.bundles import push_bundle
 from cachesvc.warm import claims
 from cachesvc.warm.context import RegistryAccess, WarmContext
 from cachesvc.warm.phase import PhaseResult
@@ -155,7 +155,7 @@ def test_what_cannot_be_published_is_kept_for_a_push(start, tmp_path, monkeypatc
     path = Path(note.rpartition("cachesvc push ")[2])
     with serve(folder) as again:
         config = Config(url=again.url, token=own.token, trusted_keys=(key.public,))
-        assert push(config, path).created
+        assert push_bundle(config, path).created
 
 
 def test_after_a_failed_run_the_next_starts_at_once(start) -> None:

@@ -37,7 +37,7 @@ UNSEEN = {
 
 def documented_specs() -> dict[str, str]:
     """Return the specs of the repository: its files, and the blocks of its pages."""
-    files = [*ROOT.glob("examples/**/*.toml"), *ROOT.glob("deploy/**/*.toml")]
+    files = [*ROOT.glob("examples/**/warm*.toml"), *ROOT.glob("deploy/**/*.toml")]
     specs = {str(path.relative_to(ROOT)): path.read_text() for path in files}
     for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
         for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)):
