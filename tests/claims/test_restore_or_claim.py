@@ -77,6 +77,12 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquire, "_PAUSE_SECONDS", 0.05)
 
 
+@pytest.fixture(autouse=True)
+def of_no_python_process(monkeypatch):
+    """These tests run in children of pytest; a process whose parent runs Python asks first and waits then."""
+    monkeypatch.setattr(acquire, "_describe_ancestors", frozenset)
+
+
 def acquire_from(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
     return acquire_or_wait(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
 
