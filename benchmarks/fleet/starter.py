@@ -30,7 +30,7 @@ from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.request import NameRequest
-from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
+from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.session.attempt import Attempt
 from cachesvc_client.session.deadline import Deadline
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, NotFound
@@ -182,9 +182,8 @@ class Starter:
         seconds = min(10.0, max(0.2, self._plan.deadline / 2))
         try:
             with Remote(self._url, self._plan.token, timeout=seconds) as remote:
-                self._accepted = self._claims.accept(
-                    request, remote, self._settings, self._target, self._result
-                )
+                inquiry = Inquiry(remote, self._settings, self._target, self._result)
+                self._accepted = self._claims.accept(request, inquiry)
                 for one in self._accepted:
                     one.pack.fetch()
             self._start.restored = True

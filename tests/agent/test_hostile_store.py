@@ -26,7 +26,7 @@ from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.install import install_revision
 from cachesvc_client.restore.node_offers import NodeOffers
 from cachesvc_client.restore.request import NameRequest
-from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
+from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust_root.pin import pin_root
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.registry_metadata import AgentMetadata, refresh_policy
@@ -56,7 +56,9 @@ class Service:
         offers = NodeOffers(open_shared_store(self.node.root, None), address, 60.0)
         target = RestoreTarget(self.store, lambda: {"inductor": self.cache}, offers)
         with Remote(url or address, config.token, timeout=2.0, retries=0) as remote:
-            accepted = accept_name(NameRequest(Name.parse(name)), remote, settings, target, self.result)
+            accepted = accept_name(
+                NameRequest(Name.parse(name)), Inquiry(remote, settings, target, self.result)
+            )
             installed = [install_revision(one, target, self.result) for one in accepted]
         return [str(one.revision) for one in installed if one is not None]
 

@@ -33,7 +33,7 @@ from cachesvc_client.queries.explain import explain
 from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.install import install_revision
 from cachesvc_client.restore.request import NameRequest
-from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
+from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
@@ -160,7 +160,7 @@ class World:
             settings = RestoreSettings(Acceptance([PublicKey(self.registry.trust)]), fingerprint)
             target = RestoreTarget(NodeStore(Path(folder, "store")), lambda: roots)
             try:
-                for one in accept_name(NameRequest(name), remote, settings, target, restored):
+                for one in accept_name(NameRequest(name), Inquiry(remote, settings, target, restored)):
                     if (installed := install_revision(one, target, restored)) is not None:
                         restored.installed.append(installed)
             except CacheSvcError as raised:

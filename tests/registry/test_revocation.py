@@ -23,7 +23,7 @@ from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.request import NameRequest
-from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
+from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
@@ -288,7 +288,7 @@ def node(reg: Inside, leaked: SigningKey, tmp_path: Path) -> Callable[[str, str]
         target = RestoreTarget(NodeStore(tmp_path / node_name), dict)
         request = NameRequest(Name.parse("team/bert"))
         with Remote(url, token.secret) as remote, contextlib.suppress(Incompatible):
-            accepted = accept_name(request, remote, settings, target, RestoreResult())
+            accepted = accept_name(request, Inquiry(remote, settings, target, RestoreResult()))
             return [one.revision for one in accepted]
         return []
 

@@ -36,7 +36,7 @@ from cachesvc_client.node.store import NodeStore
 from cachesvc_client.queries.pull import pull
 from cachesvc_client.restore.accept import accept_bundles, accept_name
 from cachesvc_client.restore.request import NameRequest
-from cachesvc_client.restore.settings import RestoreSettings, RestoreTarget
+from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.errors import CacheSvcError, Untrusted
 from cachesvc_client.wire.names import Name
@@ -86,7 +86,7 @@ def to_door(host: Host) -> None:
 
 def to_restore(host: Host) -> None:
     with Remote(host.config.url or "", None, timeout=5.0) as remote:
-        accept_name(NameRequest(NAME), remote, host.settings, host.target, RestoreResult())
+        accept_name(NameRequest(NAME), Inquiry(remote, host.settings, host.target, RestoreResult()))
 
 
 def to_bundle_of_a_service(host: Host) -> None:

@@ -22,10 +22,10 @@ from .acquire import ANSWER_SECONDS, ClaimOutcome, acquire_or_wait, describe_thi
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..node.installed import AcceptedRevision, RestoreResult
+    from ..node.installed import AcceptedRevision
     from ..ranks.job import Job
-    from ..restore.request import Coverage, NameRequest
-    from ..restore.settings import RestoreSettings, RestoreTarget
+    from ..restore.request import NameRequest
+    from ..restore.settings import Inquiry, RestoreSettings
     from ..wire.names import Name
     from .claim import Claim
 
@@ -63,26 +63,17 @@ class ClaimedRestore:
     publishes: bool
     claims: dict[Name, Claim] = field(default_factory=dict)
 
-    def accept(
-        self,
-        request: NameRequest,
-        remote: Remote,
-        settings: RestoreSettings,
-        target: RestoreTarget,
-        result: RestoreResult,
-        coverage: Coverage | None = None,
-        *,
-        others: bool = False,
-    ) -> list[AcceptedRevision]:
+    def accept(self, request: NameRequest, inquiry: Inquiry) -> list[AcceptedRevision]:
         """Accept the revisions of a name; where nothing fits, claim the name or wait for its publication.
 
         Return and raise what `restore.accept.accept_name` does.
         """
         from ..restore.accept import accept_name
 
+        result = inquiry.result
         before = len(result.rejected)
         try:
-            return accept_name(request, remote, settings, target, result, coverage, others=others)
+            return accept_name(request, inquiry)
         except (NotFound, Incompatible) as error:
             missed = error
         if not self._can_publish:
@@ -90,12 +81,12 @@ class ClaimedRestore:
 
         def look() -> list[AcceptedRevision] | None:
             del result.rejected[before:]
-            now = replace(settings, bypass_cache=True)
+            now = replace(inquiry, settings=replace(inquiry.settings, bypass_cache=True))
             with suppress(NotFound, Incompatible):
-                return accept_name(request, remote, now, target, result, coverage, others=others)
+                return accept_name(request, now)
             return None
 
-        published = self._acquire(request, settings, look).result
+        published = self._acquire(request, inquiry.settings, look).result
         if published is None:
             raise missed
         return published

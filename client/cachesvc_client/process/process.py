@@ -105,7 +105,7 @@ class Process(ProcessOutput):
             point_compilers=self.point_compilers,
             opened=self.watch.compiled,
             restored=self.events.wait_for_restore,
-            missed=self._key_missed,
+            missed=self.events.key_missed,
             joined=_join_ranks,
             runs_eagerly=self.events.runs_eagerly,
             loading=self.loading,
@@ -132,12 +132,6 @@ class Process(ProcessOutput):
 
     def _begin_exit(self) -> None:
         self.exiting = True
-
-    def _key_missed(self, key: str) -> bool:
-        brought = self.events.key_missed(key)
-        if brought:
-            self.watch.start()
-        return brought
 
     def waited(self) -> float:
         """Return how many seconds the compile under way on this thread has waited for sessions; 0 outside of

@@ -20,39 +20,32 @@ from ..wire.protocol import Rejected, ResolvedRevision
 from ..wire.records import Statement
 from .ask import ask
 from .packs import BundlePack, RegistryPack
-from .request import Coverage, NameRequest
-from .settings import RestoreSettings, RestoreTarget
+from .request import NameRequest
+from .settings import Inquiry, RestoreSettings, RestoreTarget
 
 if TYPE_CHECKING:
-    from ..http.registry import Remote
     from ..node.store import NodeStore
     from ..trust.accept import Accepted
 
 
 def accept_name(
     request: NameRequest,
-    remote: Remote,
-    settings: RestoreSettings,
-    target: RestoreTarget,
-    result: RestoreResult,
-    coverage: Coverage | None = None,
-    *,
-    others: bool = False,
+    inquiry: Inquiry,
 ) -> list[AcceptedRevision]:
     """Return every revision under a name that counts here and fits this environment.
 
     A damaged or untrusted revision does not exclude the others: its error is listed in ``problems``, and is
-    raised only if nothing was accepted. ``coverage``: where the answer is noted. ``others``: whether other
-    names have revisions, so that a name of which nothing fits is no error. Raise ``CacheSvcError``:
-    ``NotFound`` (no such name), ``Incompatible`` (entries, but none fits: the message names the first
-    factor), ``Untrusted``, ``Unavailable``, ``StorageFull``.
+    raised only if nothing was accepted. Raise ``CacheSvcError``: ``NotFound`` (no such name),
+    ``Incompatible`` (entries, but none fits: the message names the first factor), ``Untrusted``,
+    ``Unavailable``, ``StorageFull``.
     """
+    settings, result = inquiry.settings, inquiry.result
     if settings.acceptance.trusts_nobody:
         raise Untrusted(
-            f"no signer is trusted for {remote.url}",
+            f"no signer is trusted for {inquiry.remote.url}",
             "run cachesvc login, or set CACHESVC_TRUSTED_KEYS; keys of a login count for its own URL alone",
         )
-    answer = ask(request, remote, settings, target, result, coverage or Coverage())
+    answer = ask(request, inquiry)
     result.tag = answer.tag
     result.more += answer.more or 0
     result.rejected.extend(answer.rejected)
@@ -60,14 +53,14 @@ def accept_name(
     failures: list[CacheSvcError] = []
     for resolved in answer.revisions:
         try:
-            one = accept_resolved(request, resolved, remote, settings, target, result)
+            one = accept_resolved(request, resolved, inquiry)
             if settings.prefetch:
                 one.pack.fetch()
             accepted.append(one)
         except CacheSvcError as error:
             failures.append(error)
             result.problems.append(str(error))
-    if not (accepted or others or result.installed or result.stored or answer.more):
+    if not (accepted or inquiry.others or result.installed or result.stored or answer.more):
         raise failures[0] if failures else nothing_offered(request.name, result.rejected)
     return accepted
 
@@ -75,14 +68,12 @@ def accept_name(
 def accept_resolved(
     request: NameRequest,
     resolved: ResolvedRevision,
-    remote: Remote,
-    settings: RestoreSettings,
-    target: RestoreTarget,
-    result: RestoreResult,
+    inquiry: Inquiry,
 ) -> AcceptedRevision:
     """Return one revision of a registry's answer. Raise ``CacheSvcError`` unless it is trusted and fits."""
     from ..bundle.check import ExpectedStatement
 
+    settings, target, result = inquiry.settings, inquiry.target, inquiry.result
     with result.timed("check"):
         expected = ExpectedStatement(
             namespace=request.name.namespace,
@@ -92,7 +83,7 @@ def accept_resolved(
         )
         accepted = settings.acceptance.accept(resolved.envelope_bytes, expected, target.store)
         _demand_fit(accepted, settings, target, result)
-    pack = RegistryPack(resolved, accepted.manifest.pack, remote, target, settings.patience, result)
+    pack = RegistryPack(resolved, accepted.manifest.pack, inquiry.remote, target, settings.patience, result)
     return AcceptedRevision(accepted, pack)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..wire.codec import canonical
 from ..wire.digest import Digest
@@ -17,46 +16,35 @@ from ..wire.durations import duration_text
 from ..wire.errors import CacheSvcError, NotFound, Unavailable
 from ..wire.partitions import known_partition
 from ..wire.protocol import FEW_RESOLVED, ResolveAnswer, ResolvedRevision, ResolveRequest
-from .request import Coverage, NameRequest
-from .settings import RestoreSettings, RestoreTarget
-
-if TYPE_CHECKING:
-    from ..http.registry import Remote
-    from ..node.installed import RestoreResult
+from .request import NameRequest
+from .settings import Inquiry, RestoreSettings
 
 
 def ask(
     name_request: NameRequest,
-    remote: Remote,
-    settings: RestoreSettings,
-    target: RestoreTarget,
-    result: RestoreResult,
-    coverage: Coverage,
+    inquiry: Inquiry,
 ) -> ResolveAnswer:
     """Return the registry's answer to a start, with what this program used the last time of what the answer
-    leaves out; note in ``coverage`` whether it leaves something out. Raise as `resolve` does."""
-    request = name_request.request(settings.fingerprint, limit=settings.limit)
+    leaves out; note in `Inquiry.coverage` whether it leaves something out. Raise as `resolve` does."""
+    request = name_request.request(inquiry.settings.fingerprint, limit=inquiry.settings.limit)
     try:
-        with result.timed("resolve"):
-            answer = resolve(name_request, request, remote, settings, target, result)
+        with inquiry.result.timed("resolve"):
+            answer = resolve(name_request, request, inquiry)
     except NotFound:
-        coverage.note_complete(name_request, None)
+        inquiry.coverage.note_complete(name_request, None)
         raise
     if not answer.more:
-        coverage.note_complete(name_request, answer.tag)
+        inquiry.coverage.note_complete(name_request, answer.tag)
         return answer
-    coverage.note_truncated(name_request, answer.tag)
-    used = _used_last_time(name_request, answer, remote, settings, target, result)
+    inquiry.coverage.note_truncated(name_request, answer.tag)
+    used = _used_last_time(name_request, answer, inquiry)
     return replace(answer, revisions=(*answer.revisions, *used))
 
 
 def resolve(
     name_request: NameRequest,
     request: ResolveRequest,
-    remote: Remote,
-    settings: RestoreSettings,
-    target: RestoreTarget,
-    result: RestoreResult,
+    inquiry: Inquiry,
 ) -> ResolveAnswer:
     """Return the registry's answer, from this node if another process asked the same in the last seconds.
 
@@ -65,34 +53,34 @@ def resolve(
     """
     from ..http.registry import parse_resolved
 
-    key = Digest.of(canonical([remote.identity, request]))
-    if (recent := _recent_answer(key, settings, target)) is not None:
+    key = Digest.of(canonical([inquiry.remote.identity, request]))
+    if (recent := _recent_answer(key, inquiry)) is not None:
         return recent
-    if (listed := _listed_answer(request, settings, target)) is not None:
+    if (listed := _listed_answer(request, inquiry)) is not None:
         return listed
     # A process that waits for another one's answer has the rest of the same time for its own question.
-    deadline = time.monotonic() + remote.timeout
-    with target.store.one_question(key, remote.timeout / 2) as waited:
-        if waited and (recent := _recent_answer(key, settings, target)) is not None:
+    deadline = time.monotonic() + inquiry.remote.timeout
+    with inquiry.target.store.one_question(key, inquiry.remote.timeout / 2) as waited:
+        if waited and (recent := _recent_answer(key, inquiry)) is not None:
             return recent
         try:
-            raw, age = remote.resolve_bytes(request, deadline)
+            raw, age = inquiry.remote.resolve_bytes(request, deadline)
         except CacheSvcError as error:
             if not error.retry:
                 raise
-            last, problem = _last_answer(key, request, settings, target, error)
-            result.warn(f"{name_request.name}: {problem}")
+            last, problem = _last_answer(key, request, inquiry, error)
+            inquiry.result.warn(f"{name_request.name}: {problem}")
             return last
         answer = parse_resolved(raw)
-        target.store.remember_answer(key, raw, age)
+        inquiry.target.store.remember_answer(key, raw, age)
         return answer
 
 
-def _recent_answer(key: Digest, settings: RestoreSettings, target: RestoreTarget) -> ResolveAnswer | None:
+def _recent_answer(key: Digest, inquiry: Inquiry) -> ResolveAnswer | None:
     """Return the answer that another process of this node got in the last seconds."""
     from ..http.registry import parse_resolved
 
-    recent = None if settings.bypass_cache else target.store.recent_answer(key)
+    recent = None if inquiry.settings.bypass_cache else inquiry.target.store.recent_answer(key)
     if recent is None:
         return None
     try:
@@ -101,14 +89,12 @@ def _recent_answer(key: Digest, settings: RestoreSettings, target: RestoreTarget
         return None
 
 
-def _listed_answer(
-    request: ResolveRequest, settings: RestoreSettings, target: RestoreTarget
-) -> ResolveAnswer | None:
+def _listed_answer(request: ResolveRequest, inquiry: Inquiry) -> ResolveAnswer | None:
     """Return what the lists of this node's agent offer; ``None`` if the registry is to be asked: they are
     too old, or offer nothing that fits."""
-    if target.offers is None or settings.bypass_cache:
+    if inquiry.target.offers is None or inquiry.settings.bypass_cache:
         return None
-    found = target.offers.answer(request, target.offers.max_age)
+    found = inquiry.target.offers.answer(request, inquiry.target.offers.max_age)
     if found is None or not (found[0].revisions or found[0].more):
         return None
     return found[0]
@@ -117,8 +103,7 @@ def _listed_answer(
 def _last_answer(
     key: Digest,
     request: ResolveRequest,
-    settings: RestoreSettings,
-    target: RestoreTarget,
+    inquiry: Inquiry,
     error: CacheSvcError,
 ) -> tuple[ResolveAnswer, str]:
     """Return the last answer that this node has while the registry cannot be reached, of this user's store
@@ -129,13 +114,14 @@ def _last_answer(
     """
     from ..http.registry import parse_resolved
 
-    age = target.store.answer_age(key)
-    last = target.store.recent_answer(key, settings.offline)
-    listed = target.offers.answer(request, settings.offline) if target.offers is not None else None
-    allowed = duration_text(settings.offline)
+    store, offers, offline = inquiry.target.store, inquiry.target.offers, inquiry.settings.offline
+    age = store.answer_age(key)
+    last = store.recent_answer(key, offline)
+    listed = offers.answer(request, offline) if offers is not None else None
+    allowed = duration_text(offline)
     if listed is not None and (last is None or age is None or listed[1] < age):
-        return listed[0], _last_problem(listed[1], settings.offline, error)
-    if age is None or (last is None and age <= settings.offline):
+        return listed[0], _last_problem(listed[1], offline, error)
+    if age is None or (last is None and age <= offline):
         raise error
     if last is None:
         raise Unavailable(
@@ -143,7 +129,7 @@ def _last_answer(
             "of CACHESVC_OFFLINE",
             error.hint,
         ) from None
-    return parse_resolved(last), _last_problem(age, settings.offline, error)
+    return parse_resolved(last), _last_problem(age, offline, error)
 
 
 def _last_problem(age: float, allowed: float, error: CacheSvcError) -> str:
@@ -157,26 +143,25 @@ def _last_problem(age: float, allowed: float, error: CacheSvcError) -> str:
 def _used_last_time(
     name_request: NameRequest,
     answer: ResolveAnswer,
-    remote: Remote,
-    settings: RestoreSettings,
-    target: RestoreTarget,
-    result: RestoreResult,
+    inquiry: Inquiry,
 ) -> tuple[ResolvedRevision, ...]:
     """Return what this program used the last time of what an answer left out.
 
     Never raise because of the registry: what is not restored now is asked for later.
     """
     present = {revision.entry for revision in answer.revisions}
-    used = target.store.used_entries(use_key(settings))
+    used = inquiry.target.store.used_entries(use_key(inquiry.settings))
     last_time = [entry for entry in used if entry not in present]
     if not last_time:
         return ()
-    request = name_request.request(settings.fingerprint, entries=tuple(last_time[:FEW_RESOLVED]))
+    request = name_request.request(inquiry.settings.fingerprint, entries=tuple(last_time[:FEW_RESOLVED]))
     try:
-        with result.timed("resolve"):
-            return resolve(name_request, request, remote, settings, target, result).revisions
+        with inquiry.result.timed("resolve"):
+            return resolve(name_request, request, inquiry).revisions
     except CacheSvcError as error:
-        result.problems.append(f"{name_request.name}: not asked for what was used the last time: {error}")
+        inquiry.result.problems.append(
+            f"{name_request.name}: not asked for what was used the last time: {error}"
+        )
         return ()
 
 

@@ -22,7 +22,7 @@ from .accept import accept_resolved
 from .ask import resolve, use_key
 from .install import install_revision
 from .request import Coverage, NameRequest
-from .settings import RestoreSettings
+from .settings import Inquiry, RestoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,11 +84,12 @@ class OnDemand:
         wanted = tuple(keys)[:MAX_WANTED]
         with self._access.connect() as remote:
             self._refresh_policy(remote)
-            self._ask(tuple(key for key in wanted if key not in self._answered), remote, result)
+            inquiry = Inquiry(remote, self._settings, self._target, result, self._coverage)
+            self._ask(tuple(key for key in wanted if key not in self._answered), inquiry)
             present = {entry.revision for entry in result.installed}
             fetched = Fetched([], [])
             for key in wanted:
-                accepted = self._next(key, present, remote, result)
+                accepted = self._next(key, present, inquiry)
                 if accepted is None:
                     continue
                 new = self._install(accepted, may_install, result, fetched.moved)
@@ -105,9 +106,10 @@ class OnDemand:
             return
         settings = replace(self._settings, bypass_cache=True)
         with suppress(CacheSvcError), self._access.connect() as remote:
+            inquiry = Inquiry(remote, settings, self._target, RestoreResult())
             for name_request in names:
                 request = name_request.request(settings.fingerprint, limit=settings.limit)
-                resolve(name_request, request, remote, settings, self._target, RestoreResult())
+                resolve(name_request, request, inquiry)
 
     def use_key(self) -> Digest:
         """Name this program for the node's memory of what it used."""
@@ -125,14 +127,14 @@ class OnDemand:
             self._settings = replace(self._settings, acceptance=acceptance)
             self._policy_at = time.monotonic()
 
-    def _ask(self, keys: tuple[str, ...], remote: Remote, result: RestoreResult) -> None:
+    def _ask(self, keys: tuple[str, ...], inquiry: Inquiry) -> None:
         if not keys:
             return
         answers = []
         for name_request in (*self._coverage.truncated, *self._complete().values()):
-            request = name_request.request(self._settings.fingerprint, keys=keys)
-            with result.timed("resolve"):
-                answer = resolve(name_request, request, remote, self._settings, self._target, result)
+            request = name_request.request(inquiry.settings.fingerprint, keys=keys)
+            with inquiry.result.timed("resolve"):
+                answer = resolve(name_request, request, inquiry)
             answers.append((name_request, answer))
         for key in keys:
             self._answered[key] = [
@@ -147,9 +149,7 @@ class OnDemand:
         names = dict(self._coverage.complete)
         return {start: answer.request for start, answer in names.items() if answer.at < before}
 
-    def _next(
-        self, key: str, present: set[Digest], remote: Remote, result: RestoreResult
-    ) -> AcceptedRevision | None:
+    def _next(self, key: str, present: set[Digest], inquiry: Inquiry) -> AcceptedRevision | None:
         """Return the first untried revision that holds the key, with its pack on this node."""
         untried = self._answered[key]
         while untried:
@@ -157,9 +157,9 @@ class OnDemand:
             if revision.revision in present:
                 continue
             try:
-                one = accept_resolved(name_request, revision, remote, self._settings, self._target, result)
+                one = accept_resolved(name_request, revision, inquiry)
             except CacheSvcError as error:
-                result.problems.append(str(error))
+                inquiry.result.problems.append(str(error))
                 continue
             if key not in one.manifest.graph_keys:
                 continue

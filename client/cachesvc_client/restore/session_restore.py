@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..node.installed import AcceptedRevision, RestoreResult
 from ..node.trust_scope import trust_scope
@@ -23,7 +23,7 @@ from .accept import accept_bundles, accept_name, add_newest
 from .install import install_revision
 from .registry_access import RegistryAccess
 from .request import Coverage, NameRequest
-from .settings import RestoreSettings, RestoreTarget
+from .settings import Inquiry, RestoreSettings, RestoreTarget
 
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey
@@ -37,20 +37,7 @@ if TYPE_CHECKING:
     from .node_offers import NodeOffers
     from .on_demand import OnDemand
 
-    class AcceptName(Protocol):
-        """Accepts the revisions of a name, as `accept_name` does."""
-
-        def __call__(
-            self,
-            request: NameRequest,
-            remote: Remote,
-            settings: RestoreSettings,
-            target: RestoreTarget,
-            result: RestoreResult,
-            coverage: Coverage | None = None,
-            *,
-            others: bool = False,
-        ) -> list[AcceptedRevision]: ...
+    AcceptName = Callable[[NameRequest, Inquiry], list[AcceptedRevision]]
 
 
 def name_requests_of(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
@@ -182,14 +169,14 @@ class SessionRestore:
             acceptance = self._access.acceptance(remote, remote.timeout / 2)
         except CacheSvcError as error:
             return [], (), [error]
-        settings, target, result = replace(self._settings, acceptance=acceptance), self._target, self._result
+        settings = replace(self._settings, acceptance=acceptance)
+        inquiry = Inquiry(remote, settings, self._target, self._result, self.coverage)
         accepted: dict[Digest, AcceptedRevision] = {}
         failures: list[CacheSvcError] = []
         missed: list[NameRequest] = []
         for request in requests:
-            others = bool(accepted)
             try:
-                for one in accept(request, remote, settings, target, result, self.coverage, others=others):
+                for one in accept(request, replace(inquiry, others=bool(accepted))):
                     add_newest(accepted, one)
             except CacheSvcError as error:
                 failures.append(error)
@@ -263,7 +250,7 @@ class SessionRestore:
                 self._settings, acceptance=acceptance, bypass_cache=True, prefetch=False, limit=None
             )
             with suppress(NotFound, Incompatible):
-                for one in accept_name(request, remote, settings, self._target, RestoreResult()):
+                for one in accept_name(request, Inquiry(remote, settings, self._target, RestoreResult())):
                     if is_head(one.manifest):
                         return one.accepted, one.pack.fetch()
         return None

@@ -1,4 +1,4 @@
-"""Owns what a restore goes by, `RestoreSettings`, and where it installs, `RestoreTarget`."""
+"""Owns what a restore works by: `RestoreSettings`, `RestoreTarget`, and `Inquiry`, which asks a registry."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from ..config import DEFAULT_OFFLINE
 from ..kinds import RULES
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane
+from .request import Coverage
 
 if TYPE_CHECKING:
     from ..environment.support import Support
+    from ..http.registry import Remote
     from ..kinds.rules import KindRules
+    from ..node.installed import RestoreResult
     from ..node.store import NodeStore
     from ..trust.accept import Acceptance
     from .node_offers import NodeOffers
@@ -66,3 +69,25 @@ class RestoreTarget:
     roots: Callable[[], Mapping[str, Path]]
     offers: NodeOffers | None = None
     rules: Mapping[str, KindRules] = field(default_factory=lambda: RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Asks a registry for names, and keeps what it says.
+
+    Attributes:
+        remote: The connection to the registry.
+        settings: What the start asks for and accepts.
+        target: Where packs and answers of this node are.
+        result: Where seconds, warnings and what does not fit are noted.
+        coverage: Where it is noted of which names the answers have everything.
+        others: Whether revisions of other names were accepted, so that a name of which nothing fits is no
+            error.
+    """
+
+    remote: Remote
+    settings: RestoreSettings
+    target: RestoreTarget
+    result: RestoreResult
+    coverage: Coverage = field(default_factory=Coverage)
+    others: bool = False

@@ -85,7 +85,10 @@ class MissedKeys(Listener):
                 self._asking.release()
                 seconds = self._process.seconds
                 seconds["asked"] = seconds.get("asked", 0.0) + time.perf_counter() - begin
-        return self._brought.get(key, 0) > seen
+        fetched = self._brought.get(key, 0) > seen
+        if fetched:  # what is used from now on is reported
+            self._process.watch.start()
+        return fetched
 
     def forked(self) -> None:
         """Begin again in a forked child, where no thread asks."""
