@@ -47,7 +47,7 @@ if __name__ == "__main__":
         run(
             app,
             listener,
-            lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),
+            ready=lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),
             ending=lambda: None,
             settings=Settings(data=FOLDER, shutdown_seconds=1),
             certificate=None,
