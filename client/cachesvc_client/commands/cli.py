@@ -103,7 +103,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
     )
-    run.add_argument("--strict", action="store_true", help="fail instead of compiling locally, or of starting unattached")
+    run.add_argument(
+        "--strict", action="store_true", help="fail instead of compiling locally or starting unattached"
+    )
     run.add_argument(
         "-v",
         "--verbose",
