@@ -36,9 +36,9 @@ from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
 from cachesvc.outside import Destinations
-from cachesvc.registry.backup import KEYS
 from cachesvc.registry.context import Limits, PersonLogin, Registry
-from cachesvc.registry.mirror import Mirror
+from cachesvc.registry.mirror.state import Mirror
+from cachesvc.registry.upkeep.backup import KEYS
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.upstream.upstream import Upstream

@@ -25,7 +25,7 @@ from cachesvc.cli.oci.transfer import ReceivedBundle, SentBundle
 from cachesvc.queries.coverage import Coverage
 from cachesvc.queries.inventory import ShownEntry, ShownName
 from cachesvc.queries.verify import Verification
-from cachesvc.registry.backup import BackupPart
+from cachesvc.registry.upkeep.backup import BackupPart
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT

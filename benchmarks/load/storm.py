@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, running_process
-from cachesvc.registry.gc import Collected
+from cachesvc.registry.upkeep.gc import Collected
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.admin import Finding, FsckPage

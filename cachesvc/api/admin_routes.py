@@ -7,7 +7,10 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from cachesvc.registry import audit, fsck, gc, provenance, signers, tokens, upkeep
+from cachesvc.registry import audit
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import provenance, signers
+from cachesvc.registry.upkeep import fsck, gc, retention
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     AuditPage,
@@ -124,13 +127,13 @@ async def post_revocation_plan(registry: TheRegistry, token: TheToken, body: Rev
 @router.get("/namespaces", response_model=list[NamespaceRecord])
 async def get_namespaces(registry: TheRegistry, token: TheToken) -> Json:
     """Lists namespaces, with what they hold and keep."""
-    return Json(await to_thread.run_sync(upkeep.list_namespaces, registry, token))
+    return Json(await to_thread.run_sync(retention.list_namespaces, registry, token))
 
 
 @router.put("/namespaces/{namespace}/policy", response_model=NamespaceRecord)
 async def put_policy(registry: TheRegistry, token: TheToken, namespace: Namespace, body: Policy) -> Json:
     """Replaces the policy of a namespace; the next collection applies it."""
-    return Json(await to_thread.run_sync(upkeep.set_policy, registry, token, namespace, body))
+    return Json(await to_thread.run_sync(retention.set_policy, registry, token, namespace, body))
 
 
 @router.put("/namespaces/{namespace}/require", response_model=RequireRequest)

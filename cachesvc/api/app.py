@@ -14,8 +14,9 @@ from fastapi import FastAPI
 
 import cachesvc
 from cachesvc.door.route import PLACES, Door
-from cachesvc.registry import answers, gc, reports
+from cachesvc.registry import answers, reports
 from cachesvc.registry.context import Registry
+from cachesvc.registry.upkeep import gc
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
 

@@ -8,7 +8,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.index.inventory import Search
-from cachesvc.registry import inventory, provenance, quarantine, upkeep
+from cachesvc.registry import inventory
+from cachesvc.registry.trust import provenance
+from cachesvc.registry.upkeep import quarantine, retention
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     EntryPage,
@@ -89,7 +91,7 @@ async def delete_entry(
     registry: TheRegistry, token: TheToken, entry: Digest, head: Annotated[Digest | None, Query()] = None
 ) -> Response:
     """Deletes an entry with its revisions, if `head` still is its head."""
-    await to_thread.run_sync(upkeep.delete_entry, registry, token, entry, head)
+    await to_thread.run_sync(retention.delete_entry, registry, token, entry, head)
     return Response(status_code=204)
 
 
@@ -131,20 +133,20 @@ async def get_difference(registry: TheRegistry, token: TheToken, revision: Diges
 )
 async def delete_revision(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
     """Deletes a revision that is no head."""
-    await to_thread.run_sync(upkeep.delete_revision, registry, token, revision)
+    await to_thread.run_sync(retention.delete_revision, registry, token, revision)
     return Response(status_code=204)
 
 
 @router.put("/revisions/{revision}/pin", response_model=RevisionRecord)
 async def put_pin(registry: TheRegistry, token: TheToken, revision: Digest, body: Reason) -> Json:
     """Keeps a revision from retention, eviction and deletion."""
-    return Json(await to_thread.run_sync(upkeep.pin, registry, token, revision, body.why))
+    return Json(await to_thread.run_sync(retention.pin, registry, token, revision, body.why))
 
 
 @router.delete("/revisions/{revision}/pin", response_model=RevisionRecord)
 async def delete_pin(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
     """Unpins a revision."""
-    return Json(await to_thread.run_sync(upkeep.unpin, registry, token, revision))
+    return Json(await to_thread.run_sync(retention.unpin, registry, token, revision))
 
 
 @router.put("/revisions/{revision}/quarantine", response_model=RevisionRecord)

@@ -7,7 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query
 
-from cachesvc.registry import heads_listing
+from cachesvc.registry.mirror import heads_listing
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.mirrors import HeadsPage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyio import to_thread
 from fastapi import APIRouter
 
-from cachesvc.registry import peers
+from cachesvc.registry.mirror import peers
 from cachesvc_client.wire.peers import PeersAnswer, PeersRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute

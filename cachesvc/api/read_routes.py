@@ -13,8 +13,9 @@ from starlette.concurrency import iterate_in_threadpool
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.door.declared import MAX_RESOLVE_BYTES
 from cachesvc.door.route import Handler
-from cachesvc.registry import answers, download, mirror_packs, names, reports, wanted
-from cachesvc.registry.tokens import whoami
+from cachesvc.registry import answers, download, names, reports, wanted
+from cachesvc.registry.access.tokens import whoami
+from cachesvc.registry.mirror import packs
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
@@ -229,7 +230,7 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(None, status, headers, "application/octet-stream")
-    if mirror_packs.is_absent(pack):
+    if packs.is_absent(pack):
         pack = await present_pack(registry, token, revision, pack)
     chunks = await to_thread.run_sync(download.read_pack, registry, pack, start, length)
     return StreamingResponse(_stream(chunks), status, headers, "application/octet-stream")

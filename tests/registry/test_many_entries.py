@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from registry_inside import Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.registry import gc
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -143,7 +143,7 @@ def test_a_lane_gets_its_own_entries_and_all_of_the_trunk(many: Inside, key: Sig
 def test_a_withheld_graph_is_not_answered(many: Inside) -> None:
     from registry_inside import ROOT
 
-    from cachesvc.registry import quarantine
+    from cachesvc.registry.upkeep import quarantine
 
     revision = many.resolve(keys=(key_of(4),)).revisions[0].revision
     quarantine.withdraw(many.registry, ROOT, revision, "wrong numbers")

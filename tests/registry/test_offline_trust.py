@@ -15,8 +15,10 @@ from trust_operator import Operator, generate, own_keys, role_keys
 
 from cachesvc.cli.admin.trust_state import no_metadata_hint
 from cachesvc.domain.access import ANY, Role, Token
-from cachesvc.registry import signers, trust, trust_changes
 from cachesvc.registry.context import Registry
+from cachesvc.registry.trust import changes as trust_changes
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers
 from cachesvc.tuf import changes
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys

@@ -13,7 +13,8 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.registry import download, provenance
+from cachesvc.registry import download
+from cachesvc.registry.trust import provenance
 from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec

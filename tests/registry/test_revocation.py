@@ -16,7 +16,10 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.nodes import SEEN_STEP_SECONDS
-from cachesvc.registry import audit, download, gc, inventory, provenance, quarantine, reports, signers, tokens
+from cachesvc.registry import audit, download, inventory, reports
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import provenance, signers
+from cachesvc.registry.upkeep import gc, quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult

@@ -16,8 +16,8 @@ from tuf.ngclient._internal.trusted_metadata_set import TrustedMetadataSet
 from tuf.ngclient.config import EnvelopeType
 
 from cachesvc.domain.access import ANY
-from cachesvc.registry import signers as registry_signers
-from cachesvc.registry import trust
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers as registry_signers
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.trust_root.metadata import REVOKED

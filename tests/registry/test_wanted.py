@@ -14,7 +14,8 @@ from registry_making import FINGERPRINT, make
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import COLD_MODELS, KEPT_DAYS, NAMESPACE_COLD
-from cachesvc.registry import gc, inventory, reports, wanted
+from cachesvc.registry import inventory, reports, wanted
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest

@@ -21,8 +21,11 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.index.uploads import Upload
 from cachesvc.outside import Destinations
-from cachesvc.registry import claims, publishers, quarantine, signers, tokens, trust, webhooks
+from cachesvc.registry import claims, webhooks
+from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Limits
+from cachesvc.registry.trust import metadata, publishers, signers
+from cachesvc.registry.upkeep import quarantine
 from cachesvc.tuf.changes import next_root, next_targets
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
@@ -325,7 +328,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
         reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder), peers=True)
-        trust.prepare(reg.registry)
+        metadata.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
             yield World(folder, reg, application)

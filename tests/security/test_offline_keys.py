@@ -15,7 +15,9 @@ from registry_inside import ROOT, START, Clock, inside
 from trust_operator import Operator, generate, role_keys
 
 from cachesvc.domain.access import ANY, Role, Token
-from cachesvc.registry import signers, trust, trust_changes
+from cachesvc.registry.trust import changes as trust_changes
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers
 from cachesvc.tuf import changes, files
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys, signer

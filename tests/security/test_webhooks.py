@@ -21,7 +21,8 @@ from cachesvc import outside
 from cachesvc.bootstrap import open_registry
 from cachesvc.domain.access import Role, Token
 from cachesvc.outside import Destinations
-from cachesvc.registry import audit, tokens, webhooks
+from cachesvc.registry import audit, webhooks
+from cachesvc.registry.access import tokens
 from cachesvc.settings import Settings
 from cachesvc.webhooks import sender
 from cachesvc.webhooks.sender import Sender

@@ -9,10 +9,10 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
 
-from .answers import forget_answers
-from .audit import note
-from .context import Registry
-from .inventory import readable_revision
+from ..answers import forget_answers
+from ..audit import note
+from ..context import Registry
+from ..inventory import readable_revision
 
 
 def list_namespaces(registry: Registry, by: Token) -> list[NamespaceRecord]:

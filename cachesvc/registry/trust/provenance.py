@@ -17,10 +17,10 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.requirement import Requirement
 
-from .answers import forget_answers
-from .audit import note
-from .context import Registry
-from .inventory import get_envelope, get_revision, verify_revision
+from ..answers import forget_answers
+from ..audit import note
+from ..context import Registry
+from ..inventory import get_envelope, get_revision, verify_revision
 
 IMPORT = "import"
 """Deed of an operator who publishes what another registry has checked."""

@@ -35,11 +35,11 @@ from cachesvc_client.wire.errors import (
 from cachesvc_client.wire.mirrors import MAX_HEADS, HeadRow
 from cachesvc_client.wire.protocol import SignerRecord
 
-from .acceptance import check_bounds
-from .answers import forget_answers
-from .context import Registry
-from .mirror import Mirror
-from .mirror_trust import refresh_trust
+from ..answers import forget_answers
+from ..context import Registry
+from ..trust.acceptance import check_bounds
+from .state import Mirror
+from .trust import refresh_trust
 
 WHOLE_SECONDS = 300
 """Seconds after which the whole listing is read, whatever its mark says."""

@@ -29,11 +29,11 @@ from cachesvc.index.usefulness import UsedEntry
 from cachesvc_client.wire.admin import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
 from cachesvc_client.wire.names import Lane, Namespace
 
-from . import audit, webhooks
-from .answers import forget_answers
-from .context import Registry
-from .inventory import describe, index_graph_keys
-from .resolve import USED_STEP_SECONDS
+from .. import audit, webhooks
+from ..answers import forget_answers
+from ..context import Registry
+from ..inventory import describe, index_graph_keys
+from ..resolve import USED_STEP_SECONDS
 from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")

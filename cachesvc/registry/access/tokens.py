@@ -24,9 +24,9 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 
-from .audit import note
-from .context import Registry
-from .mirror_tokens import confirm_token, parse_token
+from ..audit import note
+from ..context import Registry
+from ..mirror.tokens import confirm_token, parse_token
 
 SECRET_PREFIX = "csv_"
 """Beginning of every secret, by which secret scanners recognise it."""

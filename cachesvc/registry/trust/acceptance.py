@@ -18,7 +18,7 @@ from cachesvc_client.wire.protocol import BundleRequest
 from cachesvc_client.wire.records import Manifest
 from cachesvc_client.wire.reports import MAX_SECONDS
 
-from .context import Registry
+from ..context import Registry
 
 MAX_FACTS_BYTES = 64 << 10
 """Bytes of a manifest's fingerprint and measured seconds: every resolve reads them for every candidate."""

@@ -21,11 +21,11 @@ from cachesvc_client.wire.errors import (
 )
 from cachesvc_client.wire.records import PackRecord
 
-from .context import Registry
-from .download import Pack
-from .intake import Intake, end_lease, extend_object
-from .mirror import Mirror
-from .mirror_looks import absent_key
+from ..context import Registry
+from ..download import Pack
+from ..intake import Intake, end_lease, extend_object
+from .state import Mirror
+from .sync import absent_key
 
 _log = logging.getLogger("cachesvc.mirror")
 

@@ -25,11 +25,11 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound,
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.webhooks import RELEASED, WITHHELD
 
-from . import webhooks
-from .answers import forget_answers
-from .audit import note
-from .context import Registry
-from .inventory import absent, readable_revision, verify_revision
+from .. import webhooks
+from ..answers import forget_answers
+from ..audit import note
+from ..context import Registry
+from ..inventory import absent, readable_revision, verify_revision
 
 _log = logging.getLogger("cachesvc.quarantine")
 

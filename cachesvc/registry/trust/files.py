@@ -14,7 +14,7 @@ from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust_root.metadata import REVOKED, Revocation
 from cachesvc_client.wire.errors import NotFound
 
-from .context import Registry
+from ..context import Registry
 
 _KEPT_FILES = 10
 """Files of each role but the root that are kept: a client may read while others are signed."""

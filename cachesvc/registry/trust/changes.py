@@ -20,9 +20,9 @@ from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound, TooLarge, Untrusted
 from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
-from .audit import note
-from .context import Registry
-from .trust_files import (
+from ..audit import note
+from ..context import Registry
+from .files import (
     add_file,
     add_own_root,
     newest_file,

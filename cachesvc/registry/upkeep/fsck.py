@@ -14,10 +14,10 @@ from cachesvc_client.wire.admin import Finding, FsckPage, Repaired
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable, Untrusted
 
-from .answers import forget_answers
-from .audit import note
-from .context import Registry
-from .inventory import verify_revision
+from ..answers import forget_answers
+from ..audit import note
+from ..context import Registry
+from ..inventory import verify_revision
 
 PREFIX = "packs/"
 """Beginning of the keys of packs."""

@@ -12,9 +12,9 @@ from cachesvc_client.trust_root.registry_metadata import fetch_from
 from cachesvc_client.trust_root.updater import MAX_ROOT_BYTES, TrustMetadata, Updater
 from cachesvc_client.wire.errors import NotFound, Untrusted
 
-from .context import Registry
-from .mirror import Mirror
-from .trust_files import add_file
+from ..context import Registry
+from ..trust.files import add_file
+from .state import Mirror
 
 _ROOT = re.compile(r"([1-9][0-9]{0,15})\.root\.json")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cachesvc.domain.retention import collectable
 
-from .context import Registry
+from ..context import Registry
 
 _BATCH = 200
 """Objects that are read from the index together."""

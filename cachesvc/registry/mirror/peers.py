@@ -28,7 +28,7 @@ from cachesvc_client.wire.peers import (
     PeersRequest,
 )
 
-from .context import Registry
+from ..context import Registry
 
 OFFER_SECONDS = 300.0
 """Seconds that an offer is passed on, unless it is made again."""

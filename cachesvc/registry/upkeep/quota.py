@@ -12,7 +12,7 @@ from cachesvc.index.uploads import Upload
 from cachesvc_client.wire.errors import StorageFull
 from cachesvc_client.wire.names import Namespace
 
-from .context import Registry
+from ..context import Registry
 from .sweep import sweep
 
 _ROOM = "an admin makes room: cachesvc admin entries delete, gc, or namespaces set --quota"

@@ -15,7 +15,7 @@ from cachesvc.domain.access import Token, alive
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire.errors import Unauthenticated
 
-from .context import Registry
+from ..context import Registry
 from .tokens import authenticate
 
 SESSION_SECONDS = 8 * 3600

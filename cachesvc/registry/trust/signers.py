@@ -15,12 +15,12 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
-from . import trust
-from .answers import forget_answers
-from .audit import note
-from .context import Registry
-from .quarantine import readable
-from .tokens import MAX_LABEL
+from ..access.tokens import MAX_LABEL
+from ..answers import forget_answers
+from ..audit import note
+from ..context import Registry
+from ..upkeep.quarantine import readable
+from . import metadata
 
 SHOWN_NODES = 1000
 """Nodes that a revocation lists, at most."""
@@ -56,7 +56,7 @@ def accept(
     _end_revocations(registry, unit, by, namespace, key, again)
     added = SignerRecord(namespace, key, signer.label)
     unit.signers.add(added, registry.now)
-    trust.follow_signers(registry, unit)
+    metadata.follow_signers(registry, unit)
     note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
     return added
 
@@ -70,7 +70,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
         if not (valid and key.isprintable() and unit.signers.remove(namespace, key)):
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
-        trust.follow_signers(registry, unit)
+        metadata.follow_signers(registry, unit)
         note(registry, unit, by, "signer.remove", namespace, key)
     _forget_answers_of(registry, namespace)
 
@@ -96,7 +96,7 @@ def revoke_signer(registry: Registry, by: Token, request: RevocationRequest) -> 
             unit.signers.remove(one, key)
         row = RevokedSigner(namespace, key, registry.now, request.why, by.token)
         if unit.revoked.add(row) or revocation.signer_of:
-            trust.follow_signers(registry, unit)
+            metadata.follow_signers(registry, unit)
             note(
                 registry,
                 unit,

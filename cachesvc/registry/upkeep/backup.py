@@ -29,9 +29,9 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, ProtocolMismatch, StorageFull
 
-from .audit import CONSOLE
+from ..audit import CONSOLE
+from ..inventory import verify_revision
 from .fsck import PREFIX
-from .inventory import verify_revision
 
 KEYS = ("signing", "root", "targets", "online")
 """Names of the private keys that a backup may hold."""

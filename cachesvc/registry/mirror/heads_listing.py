@@ -9,7 +9,7 @@ from cachesvc_client.wire.admin import MAX_WHY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.mirrors import MAX_HEADS, HeadRow, HeadsPage
 
-from .context import Registry
+from ..context import Registry
 
 
 def list_heads(registry: Registry, by: Token, after: Digest | None, mark: str | None) -> HeadsPage:

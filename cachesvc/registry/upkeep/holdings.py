@@ -8,7 +8,7 @@ from cachesvc.blobs.store import Disk
 from cachesvc.domain.retention import DAY
 from cachesvc_client.wire.admin import NamespaceRecord
 
-from .context import Registry
+from ..context import Registry
 from .quota import effective_quota
 
 EXPIRING_DAYS = (7, 30)

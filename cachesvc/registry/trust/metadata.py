@@ -22,8 +22,8 @@ from cachesvc_client.trust_root.updater import MAX_ROOTS
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TrustAnswer
 
-from .context import Registry
-from .trust_files import (
+from ..context import Registry
+from .files import (
     add_own_root,
     newest_file,
     newest_root,

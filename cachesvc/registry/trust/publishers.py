@@ -20,9 +20,9 @@ from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, Una
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
-from . import tokens
-from .audit import note
-from .context import Registry
+from ..access import tokens
+from ..audit import note
+from ..context import Registry
 
 MAX_RULES = 32
 """Rules of one namespace, at most: each may name an issuer that the registry asks."""

@@ -17,8 +17,8 @@ from cachesvc.index.unit import Unit
 from cachesvc.oidc.login import Attempt, Person, authorization_url, code_of_answer, redeem
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, NotFound, Unavailable
 
+from ..context import PersonLogin, Registry
 from . import sessions, tokens
-from .context import PersonLogin, Registry
 
 _log = logging.getLogger("cachesvc.access")
 

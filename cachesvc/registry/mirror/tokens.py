@@ -18,8 +18,8 @@ from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import WhoAmI
 from cachesvc_client.wire.provenance import BuilderIdentity
 
-from .context import Registry
-from .mirror import Mirror
+from ..context import Registry
+from .state import Mirror
 
 STEP_SECONDS = 60
 """Seconds after which another confirmation of a token is written down."""
