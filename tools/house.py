@@ -22,9 +22,17 @@ NOTED = ROOT / "tests" / "house" / "broken.txt"
 PACKAGES = {"cachesvc": ROOT / "cachesvc", "cachesvc_client": ROOT / "client" / "cachesvc_client"}
 LINES, FILES, METHODS, FIELDS = 400, 20, 20, 10
 """What a module, a folder, a class and a bag of fields have at most."""
-FOR_SERVERS = ("wire", "bundle", "trust", "environment", "config", "http", "console", "queries")
-"""Rooms of the client from which the server may import, beside ``kinds.kind``. Both programs print by
-``console`` and ask by ``queries``."""
+FOR_SERVERS = (
+    *("wire", "bundle", "trust", "trust_root", "environment", "config", "http"),
+    *("atomic", "publication", "console", "queries"),
+)
+"""Rooms of the client from which the server may import, beside ``kinds.kind``. ``trust_root`` reads the
+metadata of trust, ``atomic`` replaces files, ``publication`` seals and sends what a builder or an operator
+publishes. Both programs print by ``console`` and ask by ``queries``."""
+FOR_ROOMS = {
+    "cachesvc.agent": ("node",),  # the agent fills the store of each node
+}
+"""What single rooms of the server may import of the client besides."""
 RECORDS = ("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config.")
 """Beginnings of modules whose classes are records of the wire, of settings or of tables."""
 _KINDS = "cachesvc_client.kinds."
@@ -138,11 +146,19 @@ def _server_imports(imports: Mapping[str, set[str]]) -> Iterator[str]:
     for name, others in imports.items():
         if name.partition(".")[0] != "cachesvc":
             continue
+        allowed = (*FOR_SERVERS, *_additions(name))
         for other in others:
             package, _, rest = other.partition(".")
             room = rest.partition(".")[0]
-            if package == "cachesvc_client" and rest and room not in FOR_SERVERS and rest != "kinds.kind":
+            if package == "cachesvc_client" and rest and room not in allowed and rest != "kinds.kind":
                 yield f"server imports {room} of the client: {name}"
+
+
+def _additions(name: str) -> Iterator[str]:
+    """Yield what the rooms around a module may import of the client besides."""
+    for room, rooms in FOR_ROOMS.items():
+        if f"{name}.".startswith(f"{room}."):
+            yield from rooms
 
 
 def _named_kinds(known: Mapping[str, Module], imports: Mapping[str, set[str]]) -> Iterator[str]:
