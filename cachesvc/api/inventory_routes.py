@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Built, Search
 from cachesvc.registry import inventory
 from cachesvc.registry.trust import provenance
 from cachesvc.registry.upkeep import quarantine, retention
@@ -67,11 +67,7 @@ async def get_entries(
         name=name,
         tag=tag,
         target=target,
-        model=model,
-        gpu=gpu,
-        torch=torch,
-        dtype=dtype,
-        shape=shape,
+        built=Built(model=model, gpu=gpu, torch=torch, dtype=dtype, shape=shape),
         pinned=pinned,
         unused_since=unused_since,
     )

@@ -166,7 +166,7 @@ def _eviction_order(rows: list[RevisionAge], now: float) -> list[RevisionAge]:
 
 
 def _idleness(row: RevisionAge, now: float) -> float:
-    # The form of the comparison makes NaN cheap: an older registry stored what publishers sent.
+    # The form of the comparison makes NaN cheap: publishers send the numbers.
     seconds = row.compile_seconds if row.compile_seconds > CHEAP_SECONDS else CHEAP_SECONDS
     return (now - row.touched) / min(seconds, DEAR_SECONDS)
 

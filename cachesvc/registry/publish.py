@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from cachesvc.domain.access import Action, Role, Token, demand
 from cachesvc.domain.revisions import advances
-from cachesvc.index.entries import Published
+from cachesvc.index.entries.entries import Published
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.ancestors import Ancestor

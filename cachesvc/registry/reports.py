@@ -10,12 +10,12 @@ from itertools import groupby
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
-from cachesvc.index.cold_starts import ColdRecord
-from cachesvc.index.days import ColdStartOfDay
-from cachesvc.index.entries import compile_seconds
-from cachesvc.index.nodes import NodeReport
+from cachesvc.index.entries.ages import compile_seconds
+from cachesvc.index.starts.cold_starts import ColdRecord
+from cachesvc.index.starts.days import ColdStartOfDay
+from cachesvc.index.starts.nodes import NodeReport
+from cachesvc.index.starts.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc.index.unit import Unit
-from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import KEPT_DAYS
-from cachesvc.index.cold_starts import ColdRecord, CompiledAllTheSame
+from cachesvc.index.starts.cold_starts import ColdRecord, CompiledAllTheSame
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Fingerprint

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.retention import DAY
-from cachesvc.index.entries import Published
+from cachesvc.index.entries.entries import Published
 from cachesvc.index.unit import Unit
 from cachesvc.index.webhooks import Delivery, Receiver
 from cachesvc_client.wire import codec

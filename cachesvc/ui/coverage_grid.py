@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cachesvc.domain.access import Token
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.queries.coverage import Coverage, CoveredEntries
 from cachesvc.queries.planned import Plan, PlannedEnvironment
 from cachesvc.registry import inventory, names, wanted

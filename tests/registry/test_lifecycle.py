@@ -17,8 +17,8 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
-from cachesvc.index import inventory as inventory_index
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries import inventory as inventory_index
+from cachesvc.index.entries.search import Search
 from cachesvc.registry import audit, inventory, reports, resolve
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import fsck, gc, quarantine
@@ -29,7 +29,6 @@ from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.records import Workload
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
@@ -366,20 +365,6 @@ def test_a_withheld_revision_is_offered_to_nobody_until_it_is_released(reg: Insi
     assert len(reg.resolve().revisions) == 1
     with pytest.raises(NotFound, match="offered everywhere"):
         quarantine.release(reg.registry, ROOT, one.revision)
-
-
-def test_entries_of_an_older_replica_are_found(reg: Inside) -> None:
-    inputs = {"a": {"args": [{"dtype": "int8", "shape": [4]}], "kwargs": {}}}
-    reg.publish(new_publication(reg, 1, workload=Workload(inputs=inputs)))
-    with reg.registry.index._writing.begin() as connection:
-        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
-    page = inventory.search_entries(reg.registry, ROOT, Search(dtype="int8", shape="4"), None, 10)
-    assert [row.target for row in page.rows] == ["t1"]
-    with reg.registry.index._writing.begin() as connection:
-        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
-    gc.collect(reg.registry)
-    with reg.registry.index.read() as unit:
-        assert unit.inventory.undescribed(5) == []
 
 
 def run_fsck(reg: Inside, deep: bool = False) -> list[Finding]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from registry_inside import Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
@@ -109,21 +108,6 @@ def test_a_replaced_head_is_found_by_its_new_key_alone(many: Inside, key: Signin
     many.publish(new, head=old.revision)
     assert many.resolve(keys=(key_of(7),)).revisions == ()
     assert targets(many.resolve(keys=(key_of(700),)), key) == ["t7/f32"]
-
-
-def test_what_an_older_replica_published_is_answered_whole_until_a_collection(
-    many: Inside, key: SigningKey
-) -> None:
-    """An older replica writes neither the keys nor the column that says so."""
-    with many.registry.index.write() as unit:
-        connection = unit.entries._session.connection()  # no repository writes what an older release wrote
-        connection.execute(sa.text("DELETE FROM graph_keys"))
-        connection.execute(sa.text("UPDATE entries SET keyed = NULL"))
-    before = many.resolve(most=FEW_RESOLVED)
-    assert before.more is None and len(before.revisions) == MANY
-    gc.collect(many.registry)
-    assert many.resolve(most=FEW_RESOLVED).more == MANY
-    assert targets(many.resolve(keys=(key_of(3),)), key) == ["t3/f32"]
 
 
 def test_a_name_with_an_entry_that_no_graph_asks_for_is_answered_whole(many: Inside, key: SigningKey) -> None:

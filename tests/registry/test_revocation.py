@@ -15,7 +15,7 @@ from registry_making import FINGERPRINT, Publication, make
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.index.nodes import SEEN_STEP_SECONDS
+from cachesvc.index.starts.nodes import SEEN_STEP_SECONDS
 from cachesvc.registry import audit, download, inventory, reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import provenance, signers
@@ -255,7 +255,7 @@ def test_a_node_that_reports_often_is_written_down_once_an_hour(reg: Inside, lea
 def test_one_token_that_pretends_to_be_many_nodes_fills_a_bounded_list(
     reg: Inside, leaked: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc.index.nodes.NODES", 3)
+    monkeypatch.setattr("cachesvc.index.starts.nodes.NODES", 3)
     monkeypatch.setattr(signers, "SHOWN_NODES", 2)
     made = published(reg, leaked)
     for number in range(5):

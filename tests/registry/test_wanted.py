@@ -158,7 +158,7 @@ def test_who_may_report_a_cold_start_and_who_may_read_of_it(reg: Inside) -> None
 
 
 def test_no_token_fills_the_index(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cachesvc.index.cold_starts.NAMESPACE_COLD", 5)
+    monkeypatch.setattr("cachesvc.index.starts.cold_starts.NAMESPACE_COLD", 5)
     assert NAMESPACE_COLD >= 5
     reg.publish(make(reg.key))
     for number in range(9):

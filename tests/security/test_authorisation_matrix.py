@@ -19,7 +19,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.index.uploads import Upload
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.outside import Destinations
 from cachesvc.registry import claims, webhooks
 from cachesvc.registry.access import tokens

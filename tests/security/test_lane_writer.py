@@ -17,7 +17,7 @@ from registry_making import FINGERPRINT, make
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY, FRESH_SECONDS, Retention
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.registry import audit, inventory
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc

@@ -7,7 +7,7 @@ import re
 import pytest
 from registry_making import make
 
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.registry import claims
 from cachesvc.registry.upkeep import retention
 from cachesvc_client.wire.admin import AuditRecord, Policy

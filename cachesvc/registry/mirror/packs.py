@@ -47,7 +47,7 @@ def _pull(registry: Registry, mirror: Mirror, revision: Digest) -> None:
     """Downloads a pack into a new object, and has the revision name the object once all of its bytes are
     there and have the signed digest. Raises ``NotFound``, ``Unavailable``."""
     with registry.index.read() as unit:
-        place = unit.entries.place(revision)
+        place = unit.pack_places.of_revision(revision)
     if place is None:
         raise NotFound(f"revision {revision} does not exist", "it may be gone: resolve again")
     if not place.key.startswith(ABSENT):

@@ -81,7 +81,7 @@ def _offered(registry: Registry, request: PeersRequest) -> set[Digest]:
     if not packs:
         return set()
     with registry.index.read() as unit:
-        places = unit.entries.of_packs(request.namespace, packs)
+        places = unit.pack_places.of_packs(request.namespace, packs)
     return {place.digest for place in places if withheld(place) is None}
 
 

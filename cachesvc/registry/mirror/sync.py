@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
-from cachesvc.index.entries import Published
+from cachesvc.index.entries.entries import Published
 from cachesvc.index.mirrors import ABSENT, MirroredHead
 from cachesvc.index.unit import Unit
 from cachesvc.upstream.upstream import is_silence
@@ -168,7 +168,7 @@ class _Merge:
         if why == present.why:
             return
         with self._registry.index.write() as unit:
-            place = unit.entries.place(row.revision)
+            place = unit.pack_places.of_revision(row.revision)
             unit.inventory.quarantine(row.revision, None)
             if why is not None:
                 unit.inventory.quarantine(row.revision, self._registry.now, why)
@@ -261,7 +261,7 @@ class _Merge:
         """Removes an entry that the upstream does not have any more."""
         registry = self._registry
         with registry.index.write() as unit:
-            place = unit.entries.place(head)
+            place = unit.pack_places.of_revision(head)
             for key in unit.entries.remove_whole(entry, head) or ():
                 unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
         self._mirror.untrusted.pop(head, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from cachesvc.index.trust import TrustFile
+from cachesvc.index.access.trust import TrustFile
 from cachesvc.tuf.read import read_root
 from cachesvc_client.trust_root.metadata import Targets
 from cachesvc_client.trust_root.registry_metadata import fetch_from

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust.accept import Acceptance, Accepted

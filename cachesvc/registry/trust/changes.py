@@ -4,7 +4,7 @@ own."""
 from __future__ import annotations
 
 from cachesvc.domain.access import ANY, Action, Token, demand
-from cachesvc.index.trust import TrustFile
+from cachesvc.index.access.trust import TrustFile
 from cachesvc.index.unit import Unit
 from cachesvc.tuf.keys import KEY_NAMES, TrustKeys, key_texts
 from cachesvc.tuf.read import Root, check_root, check_targets, read_root, read_targets, signed_at

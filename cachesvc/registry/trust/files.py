@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cachesvc.domain.access import ANY
-from cachesvc.index.trust import TrustFile
+from cachesvc.index.access.trust import TrustFile
 from cachesvc.index.unit import Unit
 from cachesvc.tuf import files
 from cachesvc.tuf.keys import TrustKeys

@@ -13,7 +13,7 @@ import re
 import time
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.index.trust import TrustFile
+from cachesvc.index.access.trust import TrustFile
 from cachesvc.index.unit import Unit
 from cachesvc.tuf import files
 from cachesvc.tuf.keys import TrustKeys, key_texts

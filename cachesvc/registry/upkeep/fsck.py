@@ -96,7 +96,7 @@ def _find_damage(registry: Registry, revision: Digest, deep: bool) -> Finding | 
     """Returns the first damage of a revision, by the present index and store; ``None`` if it has none."""
     with registry.index.read() as unit:
         row = unit.inventory.revision(revision)
-        place = unit.entries.place(revision)
+        place = unit.pack_places.of_revision(revision)
         envelope = unit.inventory.envelope(revision) if deep else None
     if row is None or place is None:
         return None

@@ -24,15 +24,14 @@ from cachesvc.domain.retention import (
     unused,
 )
 from cachesvc.domain.usefulness import DAILY_DAYS, KEPT_DAYS, NODE_DAYS
+from cachesvc.index.starts.usefulness import UsedEntry
 from cachesvc.index.unit import Unit
-from cachesvc.index.usefulness import UsedEntry
 from cachesvc_client.wire.admin import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
 from cachesvc_client.wire.names import Lane, Namespace
 
 from .. import audit, webhooks
 from ..answers import forget_answers
 from ..context import Registry
-from ..inventory import describe, index_graph_keys
 from ..resolve import USED_STEP_SECONDS
 from .sweep import sweep
 
@@ -109,8 +108,6 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
             collected.uploads,
             collected.objects,
         )
-    describe(registry)
-    index_graph_keys(registry)
     return collected
 
 
@@ -137,7 +134,7 @@ def _forecast(registry: Registry, unit: Unit, removable: Sequence[_Removable]) -
     whole = {one.row.entry: one for one in removable if one.whole and one.row.touched >= offered}
     used = unit.usefulness.used_since(list(whole), since)
     heads = {row.entry: whole[row.entry].row.revision for row in used}
-    seconds = unit.entries.seconds_of(list(heads.values()))
+    seconds = unit.ages.seconds_of(list(heads.values()))
     cold = [_GoingCold(whole[row.entry], row, seconds.get(heads[row.entry], 0.0)) for row in used]
     return sorted(cold, key=lambda one: (-one.cost, one.used.entry, one.used.environment))
 
@@ -222,10 +219,10 @@ def _removable(
     now = registry.clock()
     newest = min(one.revisions for one in policies.values())
     young = int(now - min(one.days for one in policies.values()) * DAY) + 1
-    full = _by_namespace(unit.entries.superseded(newest, young, only))
+    full = _by_namespace(unit.ages.superseded(newest, young, only))
     unused_days = [days for one in policies.values() if (days := one.fewest_days_unused) is not None]
     before = int(now - min(unused_days) * DAY) if unused_days else None
-    idle = _by_namespace(unit.entries.idle(before, only)) if before is not None else {}
+    idle = _by_namespace(unit.ages.idle(before, only)) if before is not None else {}
     bounds = [one.keep_bytes for one in policies.values() if one.keep_bytes is not None]
     crowded = bool(bounds) and unit.namespaces.totals(only or ANY).bytes > min(bounds)
     for namespace, policy in policies.items():
@@ -261,9 +258,8 @@ def _left(unit: Unit, namespace: Namespace, found: Sequence[_Removable]) -> list
     """Returns the revisions of a namespace that stay when ``found`` is deleted."""
     listed = {one.row.revision for one in found}
     entries = {one.row.entry for one in found if one.whole}
-    return [
-        row for row in unit.entries.ages(namespace) if row.revision not in listed and row.entry not in entries
-    ]
+    rows = unit.ages.of_namespace(namespace)
+    return [row for row in rows if row.revision not in listed and row.entry not in entries]
 
 
 def _evicted(rows: list[RevisionAge], policy: Retention, now: float) -> Iterator[_Removable]:

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Token, demand, may
+from cachesvc.index.entries.withdrawals import DELETED
 from cachesvc.index.unit import Unit
-from cachesvc.index.withdrawals import DELETED
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.admin import MAX_DESCENDANTS, Descendant, RevisionRecord
 from cachesvc_client.wire.compare import ancestor_withdrawn

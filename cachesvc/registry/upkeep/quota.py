@@ -7,8 +7,8 @@ commit fail, and no share stores more than the room that the committed bytes lea
 
 from __future__ import annotations
 
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc.index.uploads import Upload
 from cachesvc_client.wire.errors import StorageFull
 from cachesvc_client.wire.names import Namespace
 

@@ -11,8 +11,8 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.retention import ObjectFacts
 from cachesvc_client.wire.digest import Digest
 
-from .sql import run_change, run_on_driver
-from .tables import ObjectRow, RevisionRow
+from ..sql import run_change, run_on_driver
+from ..tables import ObjectRow, RevisionRow
 
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
 _BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE.c.key == sa.bindparam("key"))

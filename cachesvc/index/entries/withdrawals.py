@@ -14,9 +14,9 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.records import Manifest
 
-from .signers import revoked_why
-from .sql import run_change, upsert
-from .tables import EntryRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
+from ..access.signers import revoked_why
+from ..sql import run_change, upsert
+from ..tables import EntryRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
 
 _BATCH = 500
 """Digests in one statement."""

@@ -9,8 +9,8 @@ from cachesvc.domain.access import ANY
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.publishers import PublisherRecord, PublisherRequest
 
-from .sql import insert_unless_there, run_change
-from .tables import JobTokenRow, PublisherRow
+from ..sql import insert_unless_there, run_change
+from ..tables import JobTokenRow, PublisherRow
 
 
 class Publishers:

@@ -13,10 +13,10 @@ from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
+from ..access.signers import revoked_why, signer_removed
+from ..sql import fetch_each_on_driver
+from ..tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow, UsefulnessRow
 from .ancestry import withdrawn_ancestor
-from .signers import revoked_why, signer_removed
-from .sql import fetch_each_on_driver
-from .tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow, UsefulnessRow
 
 FEW = 16
 """Heads under most names and tags are fewer than this: one statement reads them with their envelopes."""
@@ -68,7 +68,7 @@ class Candidate(OfferFacts):
 
 class Group(NamedTuple):
     """Counts the heads of one partition under a place. ``sample``: the revision of one of them. ``unkeyed``:
-    heads that no start may omit, or whose keys of graphs the index does not have yet."""
+    heads that no start may omit."""
 
     partition: Digest
     heads: int

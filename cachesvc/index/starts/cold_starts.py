@@ -14,8 +14,8 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Target
 
-from .sql import run_change, upsert
-from .tables import ColdStartRow, EntryRow, EnvironmentRow, UsefulnessRow
+from ..sql import run_change, upsert
+from ..tables import ColdStartRow, EntryRow, EnvironmentRow, UsefulnessRow
 
 
 @dataclass(frozen=True, slots=True)

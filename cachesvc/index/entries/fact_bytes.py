@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlmodel import col
 
-from .tables import RevisionRow
+from ..tables import RevisionRow
 
 _Key = TypeVar("_Key")
 _BATCH = 500

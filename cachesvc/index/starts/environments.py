@@ -16,8 +16,8 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace
 from cachesvc_client.wire.reports import STATES
 
-from .sql import run_change, upsert
-from .tables import EntryRow, EnvironmentRow, RevisionRow, UsefulnessRow
+from ..sql import run_change, upsert
+from ..tables import EntryRow, EnvironmentRow, RevisionRow, UsefulnessRow
 
 SEEN_STEP_SECONDS = 3600
 """Seconds between two records of an environment: not every start writes one."""

@@ -19,8 +19,8 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EnvironmentUse
 from cachesvc_client.wire.reports import STATES
 
-from .sql import insert_unless_there, run_change
-from .tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow
+from ..sql import insert_unless_there, run_change
+from ..tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow
 
 SHOWN = 8
 """Environments of one revision that a listing shows; those seen last come first."""

@@ -11,8 +11,8 @@ from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.provenance import BuilderIdentity
 
-from .sql import run_change, take_turns
-from .tables import TokenRow
+from ..sql import run_change, take_turns
+from ..tables import TokenRow
 
 
 class Tokens:

@@ -15,8 +15,8 @@ from cachesvc.domain.retention import DAY
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.reports import STATES
 
-from .sql import run_change, upsert
-from .tables import DailyStartsRow
+from ..sql import run_change, upsert
+from ..tables import DailyStartsRow
 from .usefulness import Earlier, Start
 
 _SUMS = (*STATES, "saved", "spent")

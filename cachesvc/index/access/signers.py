@@ -12,8 +12,8 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import RevokedSigner, WithheldName
 
-from .sql import insert_unless_there, run_change, run_on_driver
-from .tables import EntryRow, NamespaceRow, RevisionRow, RevokedSignerRow, SignerRow
+from ..sql import insert_unless_there, run_change, run_on_driver
+from ..tables import EntryRow, NamespaceRow, RevisionRow, RevokedSignerRow, SignerRow
 
 _HERE: Any = sa.bindparam("namespace")
 _ACCEPTED = (

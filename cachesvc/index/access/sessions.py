@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
-from .sql import run_change
-from .tables import SessionRow
+from ..sql import run_change
+from ..tables import SessionRow
 
 
 class Sessions:

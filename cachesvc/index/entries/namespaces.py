@@ -11,8 +11,8 @@ from cachesvc.domain.access import ANY
 from cachesvc_client.wire.admin import BOUNDS, NamespaceRecord, Policy
 from cachesvc_client.wire.names import Namespace
 
-from .sql import insert_unless_there
-from .tables import EntryRow, NamespaceRow, RevisionRow
+from ..sql import insert_unless_there
+from ..tables import EntryRow, NamespaceRow, RevisionRow
 
 _QUOTA = sa.select(col(NamespaceRow.quota_bytes)).where(
     col(NamespaceRow.namespace) == sa.bindparam("namespace")

@@ -20,8 +20,8 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.records import Manifest
 
-from .sql import upsert
-from .tables import AncestorRow, EntryRow, RevisionRow, RevokedSignerRow, WithdrawalRow
+from ..sql import upsert
+from ..tables import AncestorRow, EntryRow, RevisionRow, RevokedSignerRow, WithdrawalRow
 
 _BATCH = 500
 """Revisions in one statement."""

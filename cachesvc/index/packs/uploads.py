@@ -10,8 +10,8 @@ from sqlmodel import Session, col
 
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from .sql import run_change
-from .tables import ObjectRow, UploadRow
+from ..sql import run_change
+from ..tables import ObjectRow, UploadRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from cachesvc.domain.usefulness import NODES
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.revocations import SeenNode
 
-from .signers import signed_by
-from .sql import insert_unless_there, run_change
-from .tables import EntryRow, RevisionNodeRow, RevisionRow, TokenRow
+from ..access.signers import signed_by
+from ..sql import insert_unless_there, run_change
+from ..tables import EntryRow, RevisionNodeRow, RevisionRow, TokenRow
 
 SEEN_STEP_SECONDS = 3600
 """Seconds between two records that a node reported a revision: not every start writes one."""

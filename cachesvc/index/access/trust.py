@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
-from .sql import run_change, take_turns
-from .tables import TrustFileRow
+from ..sql import run_change, take_turns
+from ..tables import TrustFileRow
 
 
 @dataclass(frozen=True, slots=True)
