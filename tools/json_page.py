@@ -17,7 +17,7 @@ from typing import Any
 from cachesvc.blobs.testing import Verdict
 from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
-from cachesvc.cli.admin.trust import TrustRow
+from cachesvc.cli.admin.trust.show import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
 from cachesvc.cli.bundles import PushedRevision
 from cachesvc.cli.oci.mcv import ImportedImage

@@ -13,7 +13,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from trust_operator import Operator, generate, own_keys, role_keys
 
-from cachesvc.cli.admin.trust_state import no_metadata_hint
+from cachesvc.cli.admin.trust.state import no_metadata_hint
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.registry.context import Registry
 from cachesvc.registry.trust import changes as trust_changes

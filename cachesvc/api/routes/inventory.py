@@ -24,9 +24,9 @@ from cachesvc_client.wire.admin import (
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
-from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .edge import Json
-from .openapi import Completed, Word, errors
+from ..access import SECURED, AdminRoute, TheRegistry, TheToken
+from ..edge import Json
+from ..openapi import Completed, Word, errors
 
 router = APIRouter(
     prefix="/v1",

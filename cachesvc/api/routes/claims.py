@@ -11,11 +11,11 @@ from cachesvc.registry import claims
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
-from .access import SECURED, TheRegistry, TheToken, leave_count
-from .edge import Json
-from .metrics import TheMetrics
-from .mirroring import ForwardedRoute
-from .openapi import errors
+from ..access import SECURED, TheRegistry, TheToken, leave_count
+from ..edge import Json
+from ..metrics import TheMetrics
+from ..mirroring import ForwardedRoute
+from ..openapi import errors
 
 router = APIRouter(
     prefix="/v1/claims",

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from cachesvc.registry.mirror import peers
 from cachesvc_client.wire.peers import PeersAnswer, PeersRequest
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .edge import Json
-from .openapi import errors
+from ..access import SECURED, TheRegistry, TheToken, TokenRoute
+from ..edge import Json
+from ..openapi import errors
 
 router = APIRouter(
     prefix="/v1/peers",

@@ -10,17 +10,9 @@ import typer
 from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc_client.wire.errors import InvalidRequest
 
-from .connection import connect
-from .trust import TRUST_COLUMNS, trust
-from .trust_offline import (
-    OutFolder,
-    RootKeys,
-    TargetsKeys,
-    draft_rows,
-    finish,
-    private_keys,
-    write_draft,
-)
+from ..connection import connect
+from .offline import OutFolder, RootKeys, TargetsKeys, draft_rows, finish, private_keys, write_draft
+from .show import TRUST_COLUMNS, trust
 
 if TYPE_CHECKING:
     from cachesvc.tuf.draft import Draft

@@ -31,12 +31,12 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.reports import ReportAnswer, ReportRequest
 from cachesvc_client.wire.wanted import SeenEnvironment, WantedAnswer
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .edge import Json, failure
-from .metrics import Metrics, TheMetrics
-from .mirroring import present_pack
-from .openapi import BINARY, errors
-from .ranges import requested_range
+from ..access import SECURED, TheRegistry, TheToken, TokenRoute
+from ..edge import Json, failure
+from ..metrics import Metrics, TheMetrics
+from ..mirroring import present_pack
+from ..openapi import BINARY, errors
+from ..ranges import requested_range
 
 RESOLVES = 2
 """Threads that resolve. Python runs one of them at a time: while one waits for the database, another may

@@ -11,9 +11,9 @@ from cachesvc.registry.mirror import heads_listing
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.mirrors import HeadsPage
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .edge import Json
-from .openapi import errors
+from ..access import SECURED, TheRegistry, TheToken, TokenRoute
+from ..edge import Json
+from ..openapi import errors
 
 router = APIRouter(
     prefix="/v1",

@@ -17,9 +17,8 @@ from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import RevokedSigner
 from cachesvc_client.wire.trust_changes import KeysRequest, TrustState
 
-from .connection import connect, connect_over_http
-from .trust import TRUST_COLUMNS, TrustRow, trust
-from .trust_offline import (
+from ..connection import connect, connect_over_http
+from .offline import (
     DraftFile,
     OutFolder,
     RoleKey,
@@ -33,7 +32,8 @@ from .trust_offline import (
     read_keys,
     rows_of_targets,
 )
-from .trust_state import no_metadata_hint, read_state
+from .show import TRUST_COLUMNS, TrustRow, trust
+from .state import no_metadata_hint, read_state
 
 if TYPE_CHECKING:
     from cachesvc.tuf.draft import Draft

@@ -11,10 +11,10 @@ from cachesvc.door.route import DoorRoute
 from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
-from .access import TheRegistry
-from .edge import Json
-from .metrics import CONTENT_TYPE, TheMetrics
-from .openapi import Health, Home, Readiness, errors
+from ..access import TheRegistry
+from ..edge import Json
+from ..metrics import CONTENT_TYPE, TheMetrics
+from ..openapi import Health, Home, Readiness, errors
 
 WEB_PAGE = "/ui"
 """Path of the web page, where there is one."""

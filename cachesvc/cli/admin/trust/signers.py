@@ -29,14 +29,14 @@ from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 from cachesvc_client.wire.text import count_text
 
-from .. import completion
-from ..arguments import parse_option
-from ..group import Group
-from . import admin
-from .connection import connect
+from ... import completion
+from ...arguments import parse_option
+from ...group import Group
+from .. import admin
+from ..connection import connect
+from ..revisions import show_descendants
 from .keys import complete_key, near_key
-from .revisions import show_descendants
-from .trust_state import say_if_offline
+from .state import say_if_offline
 
 signers = typer.Typer(cls=Group, no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")

@@ -25,11 +25,11 @@ from cachesvc_client.wire.protocol import (
     UploadRequest,
 )
 
-from .access import SECURED, TheRegistry, TheToken
-from .edge import Json
-from .mirroring import ForwardedRoute
-from .openapi import BINARY, errors
-from .streams import receive
+from ..access import SECURED, TheRegistry, TheToken
+from ..edge import Json
+from ..mirroring import ForwardedRoute
+from ..openapi import BINARY, errors
+from ..streams import receive
 
 BODY = {"requestBody": {"required": True, "content": BINARY}}
 

@@ -23,8 +23,8 @@ from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 
-from ..arguments import parse_option
-from .trust import TRUST_COLUMNS, TrustRow, root_rows, target_rows
+from ...arguments import parse_option
+from .show import TRUST_COLUMNS, TrustRow, root_rows, target_rows
 
 if TYPE_CHECKING:
     from cachesvc.tuf.draft import Draft

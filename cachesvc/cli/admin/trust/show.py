@@ -15,10 +15,10 @@ from cachesvc_client.console.listing import Columns, moment
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
-from ..group import Group
-from . import admin
-from .connection import connect_over_http
-from .trust_state import no_metadata_hint, read_state
+from ...group import Group
+from .. import admin
+from ..connection import connect_over_http
+from .state import no_metadata_hint, read_state
 
 if TYPE_CHECKING:
     from cachesvc_client.trust_root.metadata import Common, Root, Targets

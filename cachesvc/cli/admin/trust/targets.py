@@ -16,13 +16,11 @@ from cachesvc_client.wire.revocations import Revocation, RevocationRequest
 from cachesvc_client.wire.text import count_text
 from cachesvc_client.wire.trust_changes import TrustState
 
-from .. import completion
-from ..arguments import parse_namespace, parse_option
-from .connection import connect, connect_over_http
+from ... import completion
+from ...arguments import parse_namespace, parse_option
+from ..connection import connect, connect_over_http
 from .keys import complete_key, match_key
-from .signers import KnownKey, revocation_summary
-from .trust import trust
-from .trust_offline import (
+from .offline import (
     DraftFile,
     RootKeys,
     TargetsKeys,
@@ -32,7 +30,9 @@ from .trust_offline import (
     private_keys,
     require_signatures,
 )
-from .trust_state import no_metadata_hint, read_state
+from .show import trust
+from .signers import KnownKey, revocation_summary
+from .state import no_metadata_hint, read_state
 
 
 @trust.command("delegate")

@@ -10,9 +10,9 @@ from cachesvc.registry import webhooks
 from cachesvc_client.wire.errors import TooMany
 from cachesvc_client.wire.webhooks import DeliveryOutcome, WebhookRecord, WebhookRequest
 
-from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .edge import Json
-from .openapi import errors
+from ..access import SECURED, AdminRoute, TheRegistry, TheToken
+from ..edge import Json
+from ..openapi import errors
 
 TESTS = 4
 """Tests at once in one process: a receiver may need seconds to answer, and requests need threads."""

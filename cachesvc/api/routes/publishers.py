@@ -20,9 +20,9 @@ from cachesvc_client.wire.errors import TooMany, Unavailable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
-from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .edge import Json
-from .openapi import errors
+from ..access import SECURED, AdminRoute, TheRegistry, TheToken
+from ..edge import Json
+from ..openapi import errors
 
 EXCHANGES = 4
 """Exchanges at once in one process: requests need threads."""

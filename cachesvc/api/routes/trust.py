@@ -12,9 +12,9 @@ from cachesvc.registry.trust import changes, metadata
 from cachesvc_client.wire.protocol import TrustAnswer
 from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
-from .access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
-from .edge import Json
-from .openapi import errors
+from ..access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
+from ..edge import Json
+from ..openapi import errors
 
 Version = Annotated[int, Query(ge=0, lt=1 << 53)]
 """Type of the version of a file; 0 if the client has none."""

@@ -11,7 +11,7 @@ from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import RevokedSigner
 from cachesvc_client.wire.suggestion import nearest
 
-from ..arguments import parse_option
+from ...arguments import parse_option
 
 _PREFIX = "ed25519:"
 LEAST = 4

@@ -15,11 +15,11 @@ from cachesvc_client.wire.publishers import (
     PublisherRequest,
 )
 
-from .. import completion
-from ..arguments import parse_namespace, parse_option
-from ..group import Group
-from . import admin
-from .connection import connect
+from ... import completion
+from ...arguments import parse_namespace, parse_option
+from ...group import Group
+from .. import admin
+from ..connection import connect
 
 publishers = typer.Typer(
     cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."

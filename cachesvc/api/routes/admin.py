@@ -28,9 +28,9 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
-from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .edge import Json
-from .openapi import Word, errors
+from ..access import SECURED, AdminRoute, TheRegistry, TheToken
+from ..edge import Json
+from ..openapi import Word, errors
 
 router = APIRouter(
     prefix="/v1",
