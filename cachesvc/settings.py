@@ -25,9 +25,9 @@ from pydantic_settings import (
 )
 
 from cachesvc.domain.people import parse_grant
+from cachesvc.schema.namespaces import BOUNDS
 from cachesvc_client.environment.variables import KNOWN, unknown_variables
 from cachesvc_client.http.origin import split_url
-from cachesvc_client.wire.admin import BOUNDS
 from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Namespace

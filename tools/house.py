@@ -33,7 +33,10 @@ FOR_ROOMS = {
     "cachesvc.agent": ("node",),  # the agent fills the store of each node
 }
 """What single rooms of the server may import of the client besides."""
-RECORDS = ("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config.")
+RECORDS = (
+    *("cachesvc_client.wire.", "cachesvc.schema.", "cachesvc.index.tables"),
+    *("cachesvc.settings.", "cachesvc_client.config."),
+)
 """Beginnings of modules whose classes are records of the wire, of settings or of tables."""
 _SCHEMA_STEPS = "cachesvc.index.migrations.versions."
 """Steps of the schema: each is a list of tables, written once and never changed, so it may be long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cachesvc_client.wire.admin import Policy
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.digest import Digest
 
 DAY = 86_400

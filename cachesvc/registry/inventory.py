@@ -13,19 +13,13 @@ from cachesvc.domain.retention import DAY
 from cachesvc.index.entries.namespaces import Totals
 from cachesvc.index.entries.search import Search
 from cachesvc.index.unit import Unit
+from cachesvc.schema.entries import EntryPage, RevisionDifference, RevisionRecord, Withheld
+from cachesvc.schema.mirrors import MirrorState
+from cachesvc.schema.upkeep import Stats, Usage
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.admin import (
-    EntryPage,
-    RevisionDifference,
-    RevisionRecord,
-    Stats,
-    Usage,
-    Withheld,
-)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
-from cachesvc_client.wire.mirrors import MirrorState
 
 from .context import Registry
 

@@ -16,6 +16,7 @@ from cachesvc.index.starts.days import ColdStartOfDay
 from cachesvc.index.starts.nodes import NodeReport
 from cachesvc.index.starts.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc.index.unit import Unit
+from cachesvc.schema.webhooks import COLD, RELEASED, WITHHELD
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
@@ -31,7 +32,6 @@ from cachesvc_client.wire.reports import (
     ReportRequest,
     RevisionReport,
 )
-from cachesvc_client.wire.webhooks import COLD, RELEASED, WITHHELD
 
 from . import webhooks
 from .answers import forget_answers

@@ -13,7 +13,7 @@ from cachesvc.index.entries.entries import Published
 from cachesvc.index.entries.search import Built, Search
 from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
-from cachesvc_client.wire.admin import Policy
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.records import Workload

@@ -18,7 +18,7 @@ from cachesvc.index.starts import environments
 from cachesvc.index.starts.usefulness import Earlier, Start
 from cachesvc.index.tables import EntryRow
 from cachesvc.index.unit import Index, Unit
-from cachesvc_client.wire.admin import EntryRecord
+from cachesvc.schema.entries import EntryRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName
 from cachesvc_client.wire.records import Manifest

@@ -23,8 +23,8 @@ from cachesvc.registry import audit, inventory, startup
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import fsck, gc, retention
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import Namespace

@@ -23,9 +23,10 @@ from cachesvc.registry import audit, inventory, reports, resolve
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import fsck, gc, quarantine
 from cachesvc.registry.upkeep import retention as changes
+from cachesvc.schema.namespaces import BOUNDS, Policy
+from cachesvc.schema.upkeep import Finding
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest

@@ -20,6 +20,8 @@ from cachesvc.registry import audit, download, inventory, reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import provenance, signers
 from cachesvc.registry.upkeep import gc, quarantine
+from cachesvc.schema.namespaces import RequireRequest
+from cachesvc.schema.revocations import Revocation, RevocationRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
@@ -28,13 +30,11 @@ from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
-from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName
 from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest, SignerRecord, TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
-from cachesvc_client.wire.revocations import Revocation, RevocationRequest
 
 WHY = "leaked in a CI log"
 OWNER = Token("t-owner", "team's admin", Role.admin, "team")

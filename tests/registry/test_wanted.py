@@ -16,6 +16,7 @@ from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import COLD_MODELS, KEPT_DAYS, NAMESPACE_COLD
 from cachesvc.registry import inventory, reports, wanted
 from cachesvc.registry.upkeep import gc
+from cachesvc.schema.wanted import WantedAnswer
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -30,7 +31,6 @@ from cachesvc_client.wire.reports import (
     ReportRequest,
     RevisionReport,
 )
-from cachesvc_client.wire.wanted import WantedAnswer
 
 NAME = Name.parse("team/bert")
 NEW_TORCH = {**FINGERPRINT, "torch": "2.15.0"}

@@ -11,13 +11,13 @@ from registry_inside import ROOT, Inside
 
 from cachesvc.registry.trust import changes as trust_changes
 from cachesvc.registry.trust import metadata
+from cachesvc.schema.trust_changes import RootRequest, TargetsRequest, TrustState
 from cachesvc.tuf import changes, files
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.files import RoleKeys
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
-from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 from tests.trust_root.repository import Files
 
 

@@ -26,6 +26,8 @@ from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Limits
 from cachesvc.registry.trust import metadata, publishers, signers
 from cachesvc.registry.upkeep import quarantine
+from cachesvc.schema.publishers import PublisherRequest
+from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.tuf.changes import next_root, next_targets
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
@@ -37,8 +39,6 @@ from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
-from cachesvc_client.wire.publishers import PublisherRequest
-from cachesvc_client.wire.webhooks import WebhookRequest
 
 from .in_process import Answer, Application
 

@@ -10,7 +10,8 @@ from registry_making import make
 from cachesvc.index.entries.search import Search
 from cachesvc.registry import claims
 from cachesvc.registry.upkeep import retention
-from cachesvc_client.wire.admin import AuditRecord, Policy
+from cachesvc.schema.access import AuditRecord
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName

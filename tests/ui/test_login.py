@@ -9,8 +9,8 @@ from registry_inside import ROOT, serving
 from cachesvc.domain.retention import DAY
 from cachesvc.registry.access import tokens
 from cachesvc.registry.access.sessions import MOST_SESSIONS, SESSION_SECONDS
+from cachesvc.schema.access import Expiry
 from cachesvc.ui.open_routes import LOGINS
-from cachesvc_client.wire.admin import Expiry
 
 from .site import Browser, Page, Site
 

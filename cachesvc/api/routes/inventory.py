@@ -11,16 +11,16 @@ from cachesvc.index.entries.search import Built, Search
 from cachesvc.registry import inventory
 from cachesvc.registry.trust import provenance
 from cachesvc.registry.upkeep import quarantine, retention
-from cachesvc_client.wire.admin import (
+from cachesvc.schema.entries import (
     MAX_PAGE,
     EntryPage,
     ProvenanceRecord,
     Reason,
     RevisionDifference,
     RevisionRecord,
-    Stats,
     Withheld,
 )
+from cachesvc.schema.upkeep import Stats
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 

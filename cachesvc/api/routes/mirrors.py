@@ -8,8 +8,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Query
 
 from cachesvc.registry.mirror import heads_listing
+from cachesvc.schema.mirrors import HeadsPage
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.mirrors import HeadsPage
 
 from ..access import SECURED, TheRegistry, TheToken, TokenRoute
 from ..edge import Json

@@ -16,6 +16,7 @@ from cachesvc.door.route import Handler
 from cachesvc.registry import answers, download, names, reports, wanted
 from cachesvc.registry.access.tokens import whoami
 from cachesvc.registry.mirror import packs
+from cachesvc.schema.wanted import SeenEnvironment, WantedAnswer
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
@@ -29,7 +30,6 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 from cachesvc_client.wire.reports import ReportAnswer, ReportRequest
-from cachesvc_client.wire.wanted import SeenEnvironment, WantedAnswer
 
 from ..access import SECURED, TheRegistry, TheToken, TokenRoute
 from ..edge import Json, failure

@@ -9,8 +9,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.registry.trust import changes, metadata
+from cachesvc.schema.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 from cachesvc_client.wire.protocol import TrustAnswer
-from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
 from ..edge import Json

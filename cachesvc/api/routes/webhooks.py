@@ -7,8 +7,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
 from cachesvc.registry import webhooks
+from cachesvc.schema.webhooks import DeliveryOutcome, WebhookRecord, WebhookRequest
 from cachesvc_client.wire.errors import TooMany
-from cachesvc_client.wire.webhooks import DeliveryOutcome, WebhookRecord, WebhookRequest
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken
 from ..edge import Json

@@ -16,6 +16,7 @@ import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc.queries.registry_calls import all_pages, complete_digest
+from cachesvc.schema.entries import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
@@ -27,7 +28,6 @@ from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
 from cachesvc_client.queries.trust import check_publisher
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.ancestors import in_order, line_of
 from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
+from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.publishers import PublisherRecord, PublisherRequest
 
 from ..sql import insert_unless_there, run_change
 from ..tables import JobTokenRow, PublisherRow

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import Descendant
+from cachesvc.schema.entries import Descendant
 from cachesvc_client.wire.ancestors import MAX_ANCESTORS, Ancestor, in_order
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest

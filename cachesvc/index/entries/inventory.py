@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col
 
-from cachesvc_client.wire.admin import EntryRecord, RevisionRecord
+from cachesvc.schema.entries import EntryRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 

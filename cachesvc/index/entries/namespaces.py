@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import BOUNDS, NamespaceRecord, Policy
+from cachesvc.schema.namespaces import BOUNDS, NamespaceRecord, Policy
 from cachesvc_client.wire.names import Namespace
 
 from ..sql import insert_unless_there

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import col
 
-from cachesvc_client.wire.admin import EntryRecord, RevisionRecord
+from cachesvc.schema.entries import EntryRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 

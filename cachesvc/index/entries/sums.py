@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import Usage
+from cachesvc.schema.upkeep import Usage
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import STATES

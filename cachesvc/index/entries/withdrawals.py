@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col
 
-from cachesvc_client.wire.admin import MAX_WHY
+from cachesvc.schema.entries import MAX_WHY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.records import Manifest

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import Withheld
+from cachesvc.schema.entries import Withheld
 from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target

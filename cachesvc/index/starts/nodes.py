@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlmodel import Session, col
 
 from cachesvc.domain.usefulness import NODES
+from cachesvc.schema.revocations import SeenNode
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.revocations import SeenNode
 
 from ..access.signers import signed_by
 from ..sql import insert_unless_there, run_change

@@ -85,7 +85,7 @@ class SessionRow(SQLModel, table=True):
 
 
 class PublisherRow(SQLModel, table=True):
-    """A rule by which a CI job gets a token of minutes (``wire.publishers.PublisherRequest``). ``lane``:
+    """A rule by which a CI job gets a token of minutes (``schema.publishers.PublisherRequest``). ``lane``:
     ``None`` is the trunk; it may have ``{number}`` in it."""
 
     __tablename__ = "publishers"

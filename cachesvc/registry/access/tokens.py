@@ -13,8 +13,8 @@ from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.index.unit import Unit
+from cachesvc.schema.access import Expiry, Rotation
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import Expiry, Rotation
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import (

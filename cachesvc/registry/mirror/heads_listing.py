@@ -5,9 +5,9 @@ from __future__ import annotations
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.domain.offers import withheld
 from cachesvc.index.mirrors import ListedHead
-from cachesvc_client.wire.admin import MAX_WHY
+from cachesvc.schema.entries import MAX_WHY
+from cachesvc.schema.mirrors import MAX_HEADS, HeadRow, HeadsPage
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.mirrors import MAX_HEADS, HeadRow, HeadsPage
 
 from ..context import Registry
 

@@ -17,10 +17,11 @@ from itertools import pairwise
 from cachesvc.index.entries.entries import Published
 from cachesvc.index.mirrors import ABSENT, MirroredHead
 from cachesvc.index.unit import Unit
+from cachesvc.schema.entries import MAX_WHY
+from cachesvc.schema.mirrors import MAX_HEADS, HeadRow
 from cachesvc.upstream.upstream import is_silence
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.trust_root.policy import SignerPolicy
-from cachesvc_client.wire.admin import MAX_WHY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -32,7 +33,6 @@ from cachesvc_client.wire.errors import (
     Untrusted,
     printable,
 )
-from cachesvc_client.wire.mirrors import MAX_HEADS, HeadRow
 from cachesvc_client.wire.protocol import SignerRecord
 
 from ..answers import forget_answers

@@ -6,6 +6,7 @@ from __future__ import annotations
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.index.access.trust import TrustFile
 from cachesvc.index.unit import Unit
+from cachesvc.schema.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 from cachesvc.tuf.keys import KEY_NAMES, TrustKeys, key_texts
 from cachesvc.tuf.read import Root, check_root, check_targets, read_root, read_targets, signed_at
 from cachesvc_client.bundle.seal import key_text
@@ -18,7 +19,6 @@ from cachesvc_client.trust_root.updater import (
 )
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound, TooLarge, Untrusted
-from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
 from ..audit import note
 from ..context import Registry

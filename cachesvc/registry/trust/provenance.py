@@ -10,8 +10,9 @@ from __future__ import annotations
 from cachesvc.domain.access import Action, Role, Token, demand
 from cachesvc.domain.builders import demand_identity
 from cachesvc.index.unit import Unit
+from cachesvc.schema.entries import ProvenanceRecord
+from cachesvc.schema.namespaces import RequireRequest
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.wire.admin import ProvenanceRecord, RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
 from cachesvc_client.wire.names import Namespace

@@ -10,7 +10,7 @@ import re
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.index.mirrors import ABSENT
-from cachesvc_client.wire.admin import Finding, FsckPage, Repaired
+from cachesvc.schema.upkeep import Finding, FsckPage, Repaired
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable, Untrusted
 

@@ -26,7 +26,7 @@ from cachesvc.domain.retention import (
 from cachesvc.domain.usefulness import DAILY_DAYS, KEPT_DAYS, NODE_DAYS
 from cachesvc.index.starts.usefulness import UsedEntry
 from cachesvc.index.unit import Unit
-from cachesvc_client.wire.admin import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
+from cachesvc.schema.upkeep import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
 from cachesvc_client.wire.names import Lane, Namespace
 
 from .. import audit, webhooks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cachesvc.blobs.store import Disk
 from cachesvc.domain.retention import DAY
-from cachesvc_client.wire.admin import NamespaceRecord
+from cachesvc.schema.namespaces import NamespaceRecord
 
 from ..context import Registry
 from .quota import effective_quota

@@ -17,13 +17,13 @@ from dataclasses import replace
 from cachesvc.domain.access import ANY, Action, Token, demand, may
 from cachesvc.index.entries.withdrawals import DELETED
 from cachesvc.index.unit import Unit
+from cachesvc.schema.entries import MAX_DESCENDANTS, Descendant, RevisionRecord
+from cachesvc.schema.webhooks import RELEASED, WITHHELD
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.wire.admin import MAX_DESCENDANTS, Descendant, RevisionRecord
 from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.webhooks import RELEASED, WITHHELD
 
 from .. import webhooks
 from ..answers import forget_answers

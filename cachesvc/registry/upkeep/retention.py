@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.index.unit import Unit
-from cachesvc_client.wire.admin import NamespaceRecord, Policy, RevisionRecord
+from cachesvc.schema.entries import RevisionRecord
+from cachesvc.schema.namespaces import NamespaceRecord, Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc.console.output import show_plan
+from cachesvc.schema.trust_changes import RootRequest, TargetsRequest, TrustState
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.node.store import NodeStore, default_root
@@ -21,7 +22,6 @@ from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read
 from cachesvc_client.trust_root.signed import SignedFile
 from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
-from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 
 from ...arguments import parse_option
 from .show import TRUST_COLUMNS, TrustRow, root_rows, target_rows

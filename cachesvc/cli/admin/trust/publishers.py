@@ -7,13 +7,8 @@ from typing import Annotated
 import typer
 
 from cachesvc.console.output import Apply, AsJson, Form, Output, show_plan, show_record, show_table
+from cachesvc.schema.publishers import DEFAULT_MINUTES, MAX_MINUTES, PublisherRecord, PublisherRequest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.publishers import (
-    DEFAULT_MINUTES,
-    MAX_MINUTES,
-    PublisherRecord,
-    PublisherRequest,
-)
 
 from ... import completion
 from ...arguments import parse_namespace, parse_option

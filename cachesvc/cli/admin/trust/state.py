@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import typer
 
+from cachesvc.schema.trust_changes import TrustState
 from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.trust_changes import TrustState
 
 
 def read_state(registry: Connection) -> TrustState | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .names import Lane, Namespace
+from cachesvc_client.wire.names import Lane, Namespace
 
 DEFAULT_MINUTES = 15
 """Minutes that an issued token lives, if a rule does not say otherwise."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .admin import MAX_WHY, Descendant
-from .names import Lane, Namespace, ShortName
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+
+from .entries import MAX_WHY, Descendant
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .digest import Digest
-from .factors import FactorValue
-from .names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
 MAX_WANTED_ROWS = 100
 """Largest number of rows of one answer; those that cost most come first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .digest import Digest
+from cachesvc_client.wire.digest import Digest
 
 MAX_HEADS = 1000
 """Largest number of heads of one page."""

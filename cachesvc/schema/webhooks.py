@@ -14,7 +14,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 
-from .names import Namespace
+from cachesvc_client.wire.names import Namespace
 
 EVENT_FORMAT = "cachesvc-event/1"
 """Stands in every event, with the version of its schema."""
