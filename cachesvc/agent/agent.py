@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.wire.errors import CacheSvcError
 
 from .measures import Measures

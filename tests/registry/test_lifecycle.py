@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from registry_inside import LIMITS, ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc import bootstrap
+from cachesvc.bootstrap.parts import limits_of
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.entries import inventory as inventory_index
 from cachesvc.index.entries.search import Search
@@ -227,7 +227,7 @@ def test_a_lane_expires_after_30_days_where_no_setting_says_otherwise(reg: Insid
 
 def with_limits_of(reg: Inside, settings: Settings) -> Inside:
     """Return the same registry with the limits that ``cachesvc serve`` would read from the settings."""
-    bounds = bootstrap._limits(settings)
+    bounds = limits_of(settings)
     limits = dataclasses.replace(
         reg.registry.limits, retention=bounds.retention, quota_bytes=bounds.quota_bytes
     )
