@@ -31,6 +31,8 @@ metadata of trust, ``atomic`` replaces files, ``publication`` seals and sends wh
 publishes. Both programs print by ``console`` and ask by ``queries``."""
 FOR_ROOMS = {
     "cachesvc.agent": ("node",),  # the agent fills the store of each node
+    "cachesvc.cli.client": ("commands",),  # offers the client's commands under this program's name
+    "cachesvc.oci": ("kinds",),  # an image of MCV has files of a kind, which that kind's rules rewrite
 }
 """What single rooms of the server may import of the client besides."""
 RECORDS = (

@@ -15,8 +15,8 @@ from cachesvc.console.output import show_plan
 from cachesvc.schema.trust_changes import RootRequest, TargetsRequest, TrustState
 from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.queries.names import Connection
+from cachesvc_client.queries.trust import node_store
 from cachesvc_client.trust_root.metadata import read_root, read_targets
 from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.signed import SignedFile
@@ -102,13 +102,13 @@ def require_root_pinned(config: Config) -> Path:
 def present_files(config: Config, remote: Remote) -> tuple[bytes, bytes]:
     """Return the present root and targets, verified from the pinned root. Nothing older than what this
     machine has seen passes."""
-    store = NodeStore(config.store or default_root())
+    store = node_store(config)
     return read_to_sign(require_root_pinned(config), store.trust_folder, remote)
 
 
 def present_root(config: Config, remote: Remote) -> bytes:
     """Return the present root alone, verified from the pinned root."""
-    store = NodeStore(config.store or default_root())
+    store = node_store(config)
     return read_root_to_sign(require_root_pinned(config), store.trust_folder, remote)
 
 
