@@ -17,7 +17,7 @@ from typing import Any
 from cachesvc.blobs.testing import Verdict
 from cachesvc.cli.admin.republish import Republished
 from cachesvc.cli.admin.transfer import Transferred
-from cachesvc.cli.admin.trust import TrustRow
+from cachesvc.cli.admin.trust.show import TrustRow
 from cachesvc.cli.admin.upkeep import Collected
 from cachesvc.cli.bundles import PushedRevision
 from cachesvc.cli.oci.mcv import ImportedImage
@@ -25,7 +25,20 @@ from cachesvc.cli.oci.transfer import ReceivedBundle, SentBundle
 from cachesvc.queries.coverage import Coverage
 from cachesvc.queries.inventory import ShownEntry, ShownName
 from cachesvc.queries.verify import Verification
-from cachesvc.registry.backup import BackupPart
+from cachesvc.registry.upkeep.backup import BackupPart
+from cachesvc.schema.access import AuditRecord
+from cachesvc.schema.entries import (
+    EntryRecord,
+    ProvenanceRecord,
+    RevisionDifference,
+    RevisionRecord,
+    Withheld,
+)
+from cachesvc.schema.namespaces import BY_DEFAULT, UNLIMITED, NamespaceRecord, Policy
+from cachesvc.schema.publishers import PublisherRecord
+from cachesvc.schema.revocations import Revocation, RevokedSigner
+from cachesvc.schema.upkeep import ColdForecast, Finding, Removal, Stats
+from cachesvc.schema.webhooks import DeliveryOutcome, WebhookRecord
 from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report import FORMAT as WARM_FORMAT
@@ -33,12 +46,10 @@ from cachesvc.warm.report import PLAN_FORMAT
 from cachesvc_client.commands.doctor import Check
 from cachesvc_client.commands.stats import NameStarts, StartRecord
 from cachesvc_client.console.documents import (
-    BY_DEFAULT,
     ERROR_FORMAT,
     RENAMED,
     TIMES,
     UNITS,
-    UNLIMITED,
     format_of,
 )
 from cachesvc_client.hooks.lookup import Presence
@@ -47,20 +58,6 @@ from cachesvc_client.node.usage import PartUsage
 from cachesvc_client.queries.explain import Explanation
 from cachesvc_client.queries.provenance import ProvenanceRow
 from cachesvc_client.queries.pull import PulledBundle
-from cachesvc_client.wire.admin import (
-    AuditRecord,
-    ColdForecast,
-    EntryRecord,
-    Finding,
-    NamespaceRecord,
-    Policy,
-    ProvenanceRecord,
-    Removal,
-    RevisionDifference,
-    RevisionRecord,
-    Stats,
-    Withheld,
-)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.protocol import (
@@ -70,10 +67,7 @@ from cachesvc_client.wire.protocol import (
     TokenAnswer,
     WhoAmI,
 )
-from cachesvc_client.wire.publishers import PublisherRecord
 from cachesvc_client.wire.reports import STATES
-from cachesvc_client.wire.revocations import Revocation, RevokedSigner
-from cachesvc_client.wire.webhooks import DeliveryOutcome, WebhookRecord
 from tools.markdown import DOCS, generated, table
 
 PAGE = DOCS / "reference" / "json.md"

@@ -20,7 +20,7 @@ PAGE = DOCS / "reference" / "settings.md"
 HEAD = f"""\
 # Settings of the registry
 
-{generated("cachesvc/settings.py")}
+{generated("cachesvc/settings/fields.py")}
 
 `cachesvc serve` and `cachesvc admin --local` read these settings. A setting has three places; the first that
 names it decides:

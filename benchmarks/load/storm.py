@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, running_process
-from cachesvc.registry.gc import Collected
+from cachesvc.registry.upkeep.gc import Collected
+from cachesvc.schema.upkeep import Finding, FsckPage
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.wire.admin import Finding, FsckPage
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Namespace, ShortName

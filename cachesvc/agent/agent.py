@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.wire.errors import CacheSvcError
 
 from .measures import Measures
@@ -41,11 +41,12 @@ _STEP_SECONDS = 30.0
 class AgentOptions:
     """Says how an agent works. ``root``: its store. ``interval``: seconds between two rounds. ``host`` and
     ``port``: where health and metrics are; port 0 is any free one. ``once``: one round, and no pages.
-    ``peers``: where packs are given to other agents and asked of them; ``None``: neither."""
+    ``max_bytes``: of packs; ``None``: as `max_store_bytes` says. ``peers``: where packs are exchanged with
+    other agents; ``None``: nowhere."""
 
     root: Path
     selection: Selection
-    max_bytes: int
+    max_bytes: int | None
     interval: float = 30.0
     host: str = "127.0.0.1"
     port: int = 8751

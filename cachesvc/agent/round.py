@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.http.registry import Remote, parse_resolved
-from cachesvc_client.node.shared_store import SharedStoreWriter
-from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.trust_root.local import LocalMetadata
 from cachesvc_client.trust_root.registry_metadata import read_pinned, refresh_policy
 from cachesvc_client.wire.codec import canonical
@@ -27,12 +26,13 @@ from cachesvc_client.wire.errors import (
 )
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.node_list import ListedRevision, NodeList, list_key, newest_first
+from cachesvc_client.wire.node_list import list_key
 from cachesvc_client.wire.protocol import EntrySummary, ResolvedRevision, ResolveRequest
-from cachesvc_client.wire.records import Frame, PackRecord
+from cachesvc_client.wire.records import PackRecord
 
 from .holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
 from .measures import Measures
+from .offer import Checked, Offer, listed_row
 from .peers.download import MissingPack
 from .peers.peers import PeerBytes, Peers
 from .watch import FactorPattern, Pattern, watched_names
@@ -79,28 +79,6 @@ class Selection:
     keep_seconds: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """Holds what is kept of a revision that was checked: a manifest with its files is a thousand times as
-    large."""
-
-    row: ListedRevision
-    fingerprint: dict[str, FactorValue]
-    pack: PackRecord
-    frames: tuple[Frame, ...]
-
-
-@dataclass(slots=True)
-class _Offer:
-    """Holds what a registry offers under one name. ``asked``: when the registry was asked, in seconds of UTC.
-    ``sources``: by pack, the answer that says where it is, without its envelope."""
-
-    name: Name
-    asked: float
-    revisions: list[_Checked] = field(default_factory=list)
-    sources: dict[Digest, ResolvedRevision] = field(default_factory=dict)
-
-
 class Keeper:
     """Keeps a store in step with a registry, round by round."""
 
@@ -118,11 +96,11 @@ class Keeper:
         self._config, self._selection = config, selection
         self._store, self._measures, self._peers = store, measures, peers
         self._url: str = config.url
-        self._checks: dict[tuple[Digest, Digest | None], _Checked] = {}
+        self._checks: dict[tuple[Digest, Digest | None], Checked] = {}
         """By revision and trust metadata, what was checked."""
         self._fingerprints: dict[bytes, dict[str, FactorValue]] = {}
         """Those of the checked revisions, each once: thousands of entries are of a few environments."""
-        self._offers: dict[Name, _Offer] = {}
+        self._offers: dict[Name, Offer] = {}
         self._described: dict[Digest, MissingPack] = {}
         self._unlisted: dict[str, float] = {}
         """Packs that no list names, and since when, in seconds of ``time.monotonic``."""
@@ -164,7 +142,7 @@ class Keeper:
     def _ask(self, remote: Remote, name: Name, policy: SignerPolicy | None, marker: Digest | None) -> bool:
         """Asks what is offered under a name; returns whether that is known now."""
         self._measures.step()
-        offer = _Offer(name, time.time())
+        offer = Offer(name, time.time())
         try:
             for revision in self._offered(remote, name):
                 self._take(offer, revision, policy, marker)
@@ -217,7 +195,7 @@ class Keeper:
         yield from answer.revisions[: len(rows)]
 
     def _take(
-        self, offer: _Offer, revision: ResolvedRevision, policy: SignerPolicy | None, marker: Digest | None
+        self, offer: Offer, revision: ResolvedRevision, policy: SignerPolicy | None, marker: Digest | None
     ) -> None:
         """Adds a revision to an offer if this node would accept it."""
         try:
@@ -232,7 +210,7 @@ class Keeper:
 
     def _checked(
         self, name: Name, resolved: ResolvedRevision, policy: SignerPolicy | None, marker: Digest | None
-    ) -> _Checked:
+    ) -> Checked:
         """Returns what is kept of a revision, after the checks that a service makes of it."""
         known = self._checks.get((resolved.revision, marker))
         if known is not None and self._store.has_envelope(resolved.revision):
@@ -246,7 +224,7 @@ class Keeper:
         fingerprint = self._fingerprints.setdefault(
             canonical(manifest.fingerprint), dict(manifest.fingerprint)
         )
-        checked = _Checked(_listed(verified), fingerprint, manifest.pack, tuple(manifest.frames))
+        checked = Checked(listed_row(verified), fingerprint, manifest.pack, tuple(manifest.frames))
         self._checks[verified.revision, marker] = checked
         return checked
 
@@ -377,45 +355,18 @@ class Keeper:
             self._refuse(name, error)
         return True
 
-    def _list(self, offer: _Offer, late: set[Digest]) -> bool:
+    def _list(self, offer: Offer, late: set[Digest]) -> bool:
         """Publishes the list of a name unless a pack that it names is still to come; returns whether it
         did."""
         if any(one.pack.digest in late for one in offer.revisions):
             return False
-        places: dict[bytes, int] = {}
-        fingerprints: list[dict[str, FactorValue]] = []
-        rows: dict[Digest, ListedRevision] = {}
-        for one in offer.revisions:
-            text = canonical(one.fingerprint)
-            if text not in places:
-                places[text] = len(fingerprints)
-                fingerprints.append(one.fingerprint)
-            rows[one.row.revision] = replace(one.row, fingerprint=places[text])
-        name = offer.name
-        listed = NodeList(
-            self._url, str(name), name.tag, tuple(newest_first(rows.values())), tuple(fingerprints)
+        listed = offer.node_list(self._url)
+        self._store.put_list(
+            list_key(self._url, offer.name), listed.encode(), max(0.0, time.time() - offer.asked)
         )
-        self._store.put_list(list_key(self._url, name), listed.encode(), max(0.0, time.time() - offer.asked))
         return True
 
     def _count_packs(self) -> None:
         packs = self._store.packs()
         size = sum(status.st_size for status in packs.values())
         self._measures.set(packs=len(packs), held_bytes=size, bound_bytes=self._store.max_bytes)
-
-
-def _listed(verified: Accepted) -> ListedRevision:
-    """Returns the row of a list; its fingerprint gets its place when the list is written."""
-    manifest = verified.manifest
-    return ListedRevision(
-        entry=manifest.entry,
-        revision=verified.revision,
-        target=manifest.statement.target,
-        pack=manifest.pack.digest,
-        pack_size=manifest.pack.size,
-        sequence=manifest.statement.sequence,
-        fingerprint=0,
-        scopes=tuple(manifest.scopes),
-        model=manifest.workload.model,
-        keys=manifest.graph_keys,
-    )

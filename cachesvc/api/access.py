@@ -13,8 +13,8 @@ from fastapi.security import HTTPBearer
 
 from cachesvc.domain.access import Token
 from cachesvc.door.route import DoorRoute
+from cachesvc.registry.access.tokens import authenticate, cached_token
 from cachesvc.registry.context import Registry
-from cachesvc.registry.tokens import authenticate, cached_token
 from cachesvc_client.wire.errors import Forbidden, TooMany, Unauthenticated
 
 bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")

@@ -14,31 +14,18 @@ from fastapi import FastAPI
 
 import cachesvc
 from cachesvc.door.route import PLACES, Door
-from cachesvc.registry import answers, gc, reports
+from cachesvc.registry import answers, reports
 from cachesvc.registry.context import Registry
+from cachesvc.registry.upkeep import gc
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
 
-from . import (
-    access,
-    admin_routes,
-    claim_routes,
-    edge,
-    garbage,
-    inventory_routes,
-    mirror_routes,
-    open_routes,
-    peer_routes,
-    publisher_routes,
-    read_routes,
-    trust_routes,
-    webhook_routes,
-    write_routes,
-)
+from . import access, edge, garbage
 from .batching import Batches
 from .event_delivery import deliver_events
 from .metrics import Metrics
 from .mirroring import FORWARDS, Looks
+from .routes import admin, claims, inventory, mirrors, peers, public, publishers, read, trust, webhooks, write
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -66,15 +53,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.receivers = anyio.CapacityLimiter(PLACES.process)
-        app.state.webhook_tests = anyio.CapacityLimiter(webhook_routes.TESTS)
-        app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
+        app.state.webhook_tests = anyio.CapacityLimiter(webhooks.TESTS)
+        app.state.exchanges = anyio.CapacityLimiter(publishers.EXCHANGES)
         app.state.waiting_for_issuers = Counter()
         app.state.forwards = anyio.CapacityLimiter(FORWARDS)
         app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
-        app.state.logins = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
+        app.state.logins = anyio.CapacityLimiter(publishers.EXCHANGES)
         with (
             garbage.rarely_searched(),
-            app.state.resolves.running(read_routes.RESOLVES),
+            app.state.resolves.running(read.RESOLVES),
             app.state.long_resolves.running(1),
             app.state.reports.running(1),
         ):
@@ -112,15 +99,15 @@ def create_app(
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
     app.state.door = Door()
     app.state.request_counts = access.RequestCounts(token_requests)
-    for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
+    for module in (public, read, write, claims, inventory, admin):
         app.include_router(module.router)
-    app.include_router(mirror_routes.router)
-    app.include_router(peer_routes.router)
-    app.include_router(publisher_routes.open_router)
-    app.include_router(trust_routes.router)
-    app.include_router(trust_routes.admin_router)
-    app.include_router(publisher_routes.router)
-    app.include_router(webhook_routes.router)
+    app.include_router(mirrors.router)
+    app.include_router(peers.router)
+    app.include_router(publishers.open_router)
+    app.include_router(trust.router)
+    app.include_router(trust.admin_router)
+    app.include_router(publishers.router)
+    app.include_router(webhooks.router)
     if web_page:
         from cachesvc.ui.routes import (
             ROUTERS,

@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cachesvc.registry.context import Registry
-from cachesvc.registry.holdings import Holdings, read_holdings
-from cachesvc.registry.mirror import Mirror
+from cachesvc.registry.mirror.state import Mirror
+from cachesvc.registry.upkeep.holdings import Holdings, read_holdings
 from cachesvc_client.wire.errors import CacheSvcError
 
 FRESH_SECONDS = 15.0

@@ -13,9 +13,10 @@ from fastapi import Request, Response
 
 from cachesvc.domain.access import Token
 from cachesvc.door.route import Handler
-from cachesvc.registry import download, mirror_looks, mirror_packs
+from cachesvc.registry import download
 from cachesvc.registry.context import Registry
 from cachesvc.registry.download import Pack
+from cachesvc.registry.mirror import packs, sync
 from cachesvc.upstream.upstream import CALL_SECONDS
 from cachesvc_client.http.exchange import Answer
 from cachesvc_client.wire import codec
@@ -55,9 +56,7 @@ class Looks:
             self._soon = anyio.Event()
             try:
                 # Abandoned at shutdown: an upstream that is silent must not hold it up.
-                await to_thread.run_sync(
-                    mirror_looks.look, self._registry, limiter=thread, abandon_on_cancel=True
-                )
+                await to_thread.run_sync(sync.look, self._registry, limiter=thread, abandon_on_cancel=True)
                 if said:
                     _log.info("the upstream answers again")
                 said = ""
@@ -74,11 +73,11 @@ async def present_pack(registry: Registry, token: Token, revision: Digest, pack:
 
     Raises ``Unavailable`` after ``PULL_SECONDS``: the download goes on, and the client asks again.
     """
-    pull = mirror_packs.start_pull(registry, revision)
+    pull = packs.start_pull(registry, revision)
     with anyio.move_on_after(PULL_SECONDS):
         await asyncio.shield(asyncio.wrap_future(pull))
         pack = await to_thread.run_sync(download.find_pack, registry, token, revision)
-        if not mirror_packs.is_absent(pack):
+        if not packs.is_absent(pack):
             return pack
     raise Unavailable(
         f"the pack of revision {revision} is on its way to this mirror, {pack.size} bytes", "try again"

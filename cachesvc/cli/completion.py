@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cachesvc.schema.namespaces import NamespaceRecord
+from cachesvc.schema.publishers import PublisherRecord
 from cachesvc_client.queries.names import ask_quickly, registry_names
-from cachesvc_client.wire.admin import NamespaceRecord
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer
-from cachesvc_client.wire.publishers import PublisherRecord
 
 
 def namespaces(incomplete: str) -> list[str]:

@@ -82,7 +82,6 @@ def node(
     from cachesvc.agent.round import Selection
     from cachesvc.agent.watch import FactorPattern, Pattern
     from cachesvc_client.config import Config
-    from cachesvc_client.node.store import max_store_bytes
     from cachesvc_client.wire.durations import parse_duration
     from cachesvc_client.wire.sizes import parse_size
 
@@ -102,7 +101,7 @@ def node(
         tuple(_parsed("--only", FactorPattern.parse, text) for text in only or ()),
         _parsed("--keep", parse_duration, keep),
     )
-    bound = max_store_bytes() if max_size is None else _parsed("--max-size", parse_size, max_size)
+    bound = None if max_size is None else _parsed("--max-size", parse_size, max_size)
     exchange = _peer_options(peers, peer_networks, once)
     if not config.url:
         raise InvalidRequest("node: no registry", "set CACHESVC_URL or run: cachesvc login URL")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cachesvc.schema.entries import Change, RevisionDifference
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import Change, RevisionDifference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord, Manifest, Workload
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cachesvc.schema.publishers import NUMBER, ExchangeRequest, PublisherRecord, PublisherRequest
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.publishers import NUMBER, ExchangeRequest, PublisherRecord, PublisherRequest
 
 from .access import Role
 

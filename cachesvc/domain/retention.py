@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cachesvc_client.wire.admin import Policy
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.digest import Digest
 
 DAY = 86_400
@@ -166,7 +166,7 @@ def _eviction_order(rows: list[RevisionAge], now: float) -> list[RevisionAge]:
 
 
 def _idleness(row: RevisionAge, now: float) -> float:
-    # The form of the comparison makes NaN cheap: an older registry stored what publishers sent.
+    # The form of the comparison makes NaN cheap: publishers send the numbers.
     seconds = row.compile_seconds if row.compile_seconds > CHEAP_SECONDS else CHEAP_SECONDS
     return (now - row.touched) / min(seconds, DEAR_SECONDS)
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import AuditRecord
+from cachesvc.schema.access import AuditRecord
 
 from .sql import run_change
 from .tables import AuditRow

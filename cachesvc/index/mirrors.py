@@ -15,7 +15,7 @@ from cachesvc.domain.access import ANY
 from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 
-from .entries import OFFER_FACTS
+from .entries.places import OFFER_FACTS
 from .sql import insert_unless_there, run_change, upsert
 from .tables import (
     EntryRow,

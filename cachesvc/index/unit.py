@@ -14,28 +14,33 @@ from sqlmodel import Session
 from cachesvc import spans
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
-from .ancestry import Ancestry
+from .access.publishers import Publishers
+from .access.sessions import Sessions
+from .access.signers import RevokedSigners, Signers
+from .access.tokens import Tokens
+from .access.trust import TrustFiles
 from .audit import Audit
 from .claims import Claims
-from .cold_starts import ColdStarts
-from .days import Days
-from .entries import Entries
-from .environments import Environments
-from .heads import Heads
-from .inventory import Inventory
+from .entries.ages import Ages
+from .entries.ancestry import Ancestry
+from .entries.entries import Entries
+from .entries.heads import Heads
+from .entries.inventory import Inventory
+from .entries.listing import Listing
+from .entries.namespaces import Namespaces
+from .entries.places import PackPlaces
+from .entries.sums import Sums
+from .entries.withdrawals import Withdrawals
+from .entries.withheld import WithheldRevisions
 from .mirrors import Mirrors
-from .namespaces import Namespaces
-from .nodes import RevisionNodes
-from .objects import Objects
-from .publishers import Publishers
-from .sessions import Sessions
-from .signers import RevokedSigners, Signers
-from .tokens import Tokens
-from .trust import TrustFiles
-from .uploads import Uploads
-from .usefulness import Usefulness
+from .packs.objects import Objects
+from .packs.uploads import Uploads
+from .starts.cold_starts import ColdStarts
+from .starts.days import Days
+from .starts.environments import Environments
+from .starts.nodes import RevisionNodes
+from .starts.usefulness import Usefulness
 from .webhooks import Webhooks
-from .withdrawals import Withdrawals
 
 
 class Unit:
@@ -53,6 +58,11 @@ class Unit:
         self.uploads = Uploads(session)
         self.claims = Claims(session)
         self.entries = Entries(session)
+        self.listing = Listing(session)
+        self.pack_places = PackPlaces(session)
+        self.ages = Ages(session)
+        self.sums = Sums(session)
+        self.withheld = WithheldRevisions(session)
         self.usefulness = Usefulness(session)
         self.nodes = RevisionNodes(session)
         self.environments = Environments(session)

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.webhooks import WebhookRecord
+from cachesvc.schema.webhooks import WebhookRecord
 
-from .entries import between_spaces
+from .entries.entries import between_spaces
 from .sql import run_change, run_on_driver
 from .tables import DeliveryRow, WebhookRow
 

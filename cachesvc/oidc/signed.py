@@ -12,9 +12,9 @@ from typing import Any
 from joserfc import jws
 from joserfc.errors import JoseError
 
+from cachesvc.schema.publishers import MAX_WORKLOAD_TOKEN
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Unauthenticated
-from cachesvc_client.wire.publishers import MAX_WORKLOAD_TOKEN
 
 from .issuers import Issuers
 from .keys import ALGORITHMS

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from cachesvc.schema.entries import EntryPage, EntryRecord
+from cachesvc.schema.wanted import SeenEnvironment
 from cachesvc_client.config import Config
 from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.queries.explain import environment_facts, is_use_here
 from cachesvc_client.queries.pull import registry_of
-from cachesvc_client.wire.admin import EntryPage, EntryRecord
 from cachesvc_client.wire.compare import INERT, WITHDRAWN, Difference, differences
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
@@ -21,7 +22,6 @@ from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Tag
 from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
-from cachesvc_client.wire.wanted import SeenEnvironment
 
 from .planned import Plan, PlannedEnvironment, assumed
 

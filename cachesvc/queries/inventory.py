@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cachesvc.console.columns import REVISION_COLUMNS, SUMMARY_COLUMNS
+from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.listing import digest_text, moment, name_text, print_facts, print_listing
 from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.queries.names import Connection, all_names
-from cachesvc_client.wire.admin import RevisionRecord
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, printable
 from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, NameSummary

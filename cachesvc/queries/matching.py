@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from cachesvc.schema.entries import EntryPage
 from cachesvc_client.queries.names import Connection, all_names, namespaces_of
-from cachesvc_client.wire.admin import EntryPage
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import NameSummary

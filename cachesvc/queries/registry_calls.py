@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from cachesvc.schema.entries import MAX_PAGE
 from cachesvc_client.queries.names import Connection
-from cachesvc_client.wire.admin import MAX_PAGE
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
 from cachesvc_client.bundle.file import SUFFIX, open_bundle
@@ -17,15 +17,12 @@ from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.config import Config
 from cachesvc_client.console.tables import aligned, bytes_text, when_text
-from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote, parse_resolved
-from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
-from cachesvc_client.queries.pull import every_revision, registry_of
-from cachesvc_client.queries.trust import demand_trust
-from cachesvc_client.restore.request import NameRequest
+from cachesvc_client.queries.pull import every_revision, registry_of, request_here
+from cachesvc_client.queries.trust import demand_trust, node_store, policy_here
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.trust_root.registry_metadata import policy_of, policy_of_node
+from cachesvc_client.trust_root.registry_metadata import policy_of
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import MAX_OFFLINE_SECONDS
@@ -34,6 +31,9 @@ from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.protocol import ResolvedRevision
 from cachesvc_client.wire.provenance import Provenance
+
+if TYPE_CHECKING:
+    from cachesvc_client.node.store import NodeStore
 
 ALL_MATCH = "every frame and file has the digest that was signed"
 NOT_HERE = "not checked: the pack is not on this node"
@@ -85,7 +85,7 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
         if Path(what).expanduser().is_dir():
             raise InvalidRequest(f"{what}: is a folder", f"name its bundle files, *{SUFFIX}") from None
         raise InvalidRequest(f"neither a bundle file nor a name: {error}") from None
-    store = NodeStore(config.store or default_root())
+    store = node_store(config)
     trusted: list[Verification] = []
     refused: list[CacheSvcError] = []
     with registry_of(config) as remote:
@@ -105,7 +105,7 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
 def verify_bundle(config: Config, path: Path) -> Verification:
     """Verify a bundle file, without a registry. Raises ``NotFound``, ``Untrusted``, ``Corrupt``."""
     envelope, offset = open_bundle(path)
-    policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
+    policy, _ = policy_here(config)
     verified = config.acceptance(policy).accept(envelope, None)
     _check_bytes(path, verified, offset)
     return _verification(config, str(path), verified, ALL_MATCH, policy)
@@ -152,7 +152,7 @@ def _revisions(remote: Remote, config: Config, name: Name, store: NodeStore) -> 
 def _last_answer(
     remote: Remote, config: Config, name: Name, store: NodeStore, error: CacheSvcError
 ) -> list[ResolvedRevision]:
-    request = NameRequest(name, config.tag_fallback, config.lane).request(detect())
+    request = request_here(config, name, name.tags(config.tag_fallback))
     raw = store.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
     if raw is None:
         raise error

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.unit import Unit
-from cachesvc_client.wire.admin import MAX_PAGE, AuditPage
+from cachesvc.schema.access import AuditPage
+from cachesvc.schema.entries import MAX_PAGE
 from cachesvc_client.wire.errors import InvalidRequest
 
 from .context import Registry

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.claims import LIVE_PER_TOKEN, Claim, demand_current, standing
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc.index.uploads import Upload
 from cachesvc_client.wire.claims import (
     ClaimAnswer,
     ClaimRef,

@@ -18,7 +18,7 @@ from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
-from .mirror import Mirror
+from .mirror.state import Mirror
 
 
 @dataclass(frozen=True, slots=True)

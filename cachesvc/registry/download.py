@@ -43,7 +43,7 @@ def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
     Another revision with the same pack does not count: each has an object of its own.
     """
     with registry.index.read() as unit:
-        place = unit.entries.place(revision)
+        place = unit.pack_places.of_revision(revision)
     if place is None or not may(token, Action.read, place.namespace, place.lane):
         raise NotFound(f"revision {revision} does not exist", "it may be gone: resolve again")
     difference = withheld(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.index.environments import ReportedEnvironment
+from cachesvc.index.starts.environments import ReportedEnvironment
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from cachesvc.index.uploads import Upload
+from cachesvc.index.packs.uploads import Upload
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, LeaseLost, TooLarge
 

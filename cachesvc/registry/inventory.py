@@ -8,24 +8,18 @@ from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Token, demand, may
 from cachesvc.domain.days import DayOfStarts, each_day
-from cachesvc.domain.difference import difference, facets
+from cachesvc.domain.difference import difference
 from cachesvc.domain.retention import DAY
-from cachesvc.index.inventory import Search
-from cachesvc.index.namespaces import Totals
+from cachesvc.index.entries.namespaces import Totals
+from cachesvc.index.entries.search import Search
 from cachesvc.index.unit import Unit
+from cachesvc.schema.entries import EntryPage, RevisionDifference, RevisionRecord, Withheld
+from cachesvc.schema.mirrors import MirrorState
+from cachesvc.schema.upkeep import Stats, Usage
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.admin import (
-    EntryPage,
-    RevisionDifference,
-    RevisionRecord,
-    Stats,
-    Usage,
-    Withheld,
-)
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound
-from cachesvc_client.wire.mirrors import MirrorState
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
 
 from .context import Registry
 
@@ -35,8 +29,6 @@ RANKED = 100
 """Entries of each ranking, at most."""
 ORDERS = ("coldest", "heaviest", "dearest")
 """Orders of rankings: unused for longest, largest, saved most."""
-_DESCRIBED = 100
-"""Entries that are described in one transaction."""
 _CURSOR = re.compile(r"(\d{1,18})\.([0-9a-f]{64})")
 _BEGINNING = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
 
@@ -57,8 +49,6 @@ def search_entries(
     if by.lane is not None:
         readable = ("", str(by.lane))
         lanes = readable if lanes is None else tuple(lane for lane in lanes if lane in readable)
-    if search.dtype or search.shape:
-        describe(registry, most=_DESCRIBED)
     narrowed = replace(search, namespace=namespace, lanes=lanes)
     with registry.index.read() as unit:
         page, more = unit.inventory.search(narrowed, _after(cursor), limit)
@@ -135,7 +125,7 @@ def list_withheld(registry: Registry, by: Token) -> list[Withheld]:
     ``WITHHELD``."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return unit.inventory.withheld(by.namespace, WITHHELD)
+        return unit.withheld.listing(by.namespace, WITHHELD)
 
 
 def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
@@ -144,9 +134,9 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
     demand(by, Action.admin, namespace)
     with registry.index.read() as unit:
         totals = unit.namespaces.totals(namespace)
-        starts, saved, spent = unit.inventory.starts(namespace)
+        starts, saved, spent = unit.sums.starts(namespace)
         ranked = _rankings(unit, namespace, top)
-        names = unit.inventory.named(namespace)
+        names = unit.sums.named(namespace)
         mirror = describe_mirror(registry, unit)
     return Stats(
         namespaces=totals.namespaces,
@@ -177,14 +167,14 @@ def totals(registry: Registry, by: Token) -> tuple[Totals, int]:
     """Returns what the admin's namespace holds, and how many names it has."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return unit.namespaces.totals(by.namespace), unit.inventory.named(by.namespace)
+        return unit.namespaces.totals(by.namespace), unit.sums.named(by.namespace)
 
 
 def ranking(registry: Registry, by: Token, order: str, top: int) -> list[Usage]:
     """Returns the first ``top`` entries of the admin's namespace by one of ``ORDERS``."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return unit.inventory.ranked(by.namespace, order, top)
+        return unit.sums.ranked(by.namespace, order, top)
 
 
 def starts_by_day(registry: Registry, by: Token, days: int) -> list[DayOfStarts]:
@@ -197,51 +187,7 @@ def starts_by_day(registry: Registry, by: Token, days: int) -> list[DayOfStarts]
 
 
 def _rankings(unit: Unit, namespace: str, top: int) -> dict[str, tuple[Usage, ...]]:
-    return {order: tuple(unit.inventory.ranked(namespace, order, top)) for order in ORDERS}
-
-
-def describe(registry: Registry, most: int | None = None) -> int:
-    """Describes the entries that an older replica made, so that searches find them, and returns how many.
-
-    ``most``: stops after that many, or a few more; ``None``: describes all.
-    """
-    done = 0
-    while most is None or done < most:
-        with registry.index.read() as unit:
-            rows = unit.inventory.undescribed(_DESCRIBED)
-        if not rows:
-            break
-        with registry.index.write() as unit:
-            for entry, revision, signer, envelope in rows:
-                try:
-                    dtypes, shapes = facets(verify_revision(revision, signer, envelope).manifest.workload)
-                except CacheSvcError as error:
-                    _log.warning("entry %s is not found by its inputs: %s", entry, error)
-                    dtypes, shapes = (), ()
-                unit.inventory.describe(entry, dtypes, shapes)
-        done += len(rows)
-    return done
-
-
-def index_graph_keys(registry: Registry) -> int:
-    """Records which graphs the heads hold that an older replica has published, so that starts under a name
-    with many entries find them. Returns the number of these heads."""
-    done = 0
-    while True:
-        with registry.index.read() as unit:
-            rows = unit.entries.without_graph_keys(_DESCRIBED)
-        if not rows:
-            return done
-        with registry.index.write() as unit:
-            for entry, head, signer, envelope in rows:
-                try:
-                    manifest = verify_revision(head, signer, envelope).manifest
-                    keys, may_wait = manifest.graph_keys, manifest.may_wait
-                except CacheSvcError as error:
-                    _log.warning("entry %s is not found by its graphs: %s", entry, error)
-                    keys, may_wait = (), False
-                unit.entries.note_graph_keys(entry, head, keys, may_wait)
-        done += len(rows)
+    return {order: tuple(unit.sums.ranked(namespace, order, top)) for order in ORDERS}
 
 
 def readable_revision(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:

@@ -35,7 +35,7 @@ def find_names(
         raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the cursor of the page before")
     after = (place[1], place[2]) if place else ("", "")
     with registry.index.read() as unit:
-        rows = unit.entries.find_names(token.namespace, _lanes(token), text, after, limit + 1)
+        rows = unit.listing.find_names(token.namespace, _lanes(token), text, after, limit + 1)
     last = rows[limit - 1] if len(rows) > limit else None
     return NamePage(tuple(rows[:limit]), f"{last.namespace}/{last.name}" if last else None)
 
@@ -45,7 +45,7 @@ def list_tags(registry: Registry, token: Token, namespace: Namespace, name: Shor
     is published under the name, also for what the token may not see."""
     with registry.index.read() as unit:
         visible = may(token, Action.read, namespace)
-        tags = unit.entries.tags(namespace, name, _lanes(token)) if visible else []
+        tags = unit.listing.tags(namespace, name, _lanes(token)) if visible else []
     if not tags:
         raise NotFound(
             f"nothing is published as {namespace}/{name}", "it may be in another namespace or lane"
@@ -60,7 +60,7 @@ def list_names(
     trunk alone, where no lane's writer adds some."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
-        return unit.entries.names(namespace, (None,) if trunk else _lanes(token))
+        return unit.listing.names(namespace, (None,) if trunk else _lanes(token))
 
 
 def list_entries(
@@ -75,7 +75,7 @@ def list_entries(
     them; or those of the trunk alone."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
-        rows = unit.entries.listing(namespace, (None,) if trunk else _lanes(token), name, tag)
+        rows = unit.listing.entries(namespace, (None,) if trunk else _lanes(token), name, tag)
         uses = unit.usefulness.of([row.revision for row in rows])
     return [replace(row, usefulness=uses.get(row.revision, ())) for row in rows]
 
@@ -84,7 +84,7 @@ def get_entry(registry: Registry, token: Token, entry: Digest) -> EntrySummary:
     """Returns one entry, with the reported outcomes of its head. Raises ``NotFound``, also for what the token
     may not see."""
     with registry.index.read() as unit:
-        row = unit.entries.summary(entry)
+        row = unit.listing.summary(entry)
         uses = unit.usefulness.of([row[1].revision]) if row else {}
     if row is None or not may(token, Action.read, row[0], row[1].lane):
         raise NotFound(f"entry {entry} does not exist")

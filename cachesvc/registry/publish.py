@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from cachesvc.domain.access import Action, Role, Token, demand
 from cachesvc.domain.revisions import advances
-from cachesvc.index.entries import Published
+from cachesvc.index.entries.entries import Published
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.ancestors import Ancestor
@@ -37,7 +37,6 @@ from cachesvc_client.wire.protocol import (
 )
 
 from . import audit, claims, webhooks
-from .acceptance import accepted_signers, verify
 from .answers import forget_answers
 from .context import Registry
 from .intake import (
@@ -50,9 +49,10 @@ from .intake import (
     new_key,
     record_received,
 )
-from .provenance import demand_required, demand_vouched
-from .quarantine import demand_line, demand_offerable
-from .quota import add_pending, demand_room
+from .trust.acceptance import accepted_signers, verify
+from .trust.provenance import demand_required, demand_vouched
+from .upkeep.quarantine import demand_line, demand_offerable
+from .upkeep.quota import add_pending, demand_room
 
 _ID = re.compile(r"u-[0-9a-f]{32}")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from cachesvc.domain.access import Action, Token, demand, may
-from cachesvc.domain.usefulness import HOSTS, InertHost, useless
-from cachesvc.index.cold_starts import ColdRecord
-from cachesvc.index.days import ColdStartOfDay
-from cachesvc.index.entries import compile_seconds
-from cachesvc.index.nodes import NodeReport
+from cachesvc.domain.usefulness import InertHost
+from cachesvc.index.entries.ages import compile_seconds
+from cachesvc.index.starts.cold_starts import ColdRecord
+from cachesvc.index.starts.days import ColdStartOfDay
+from cachesvc.index.starts.nodes import NodeReport
+from cachesvc.index.starts.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc.index.unit import Unit
-from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
@@ -31,12 +30,10 @@ from cachesvc_client.wire.reports import (
     ReportRequest,
     RevisionReport,
 )
-from cachesvc_client.wire.webhooks import COLD, RELEASED, WITHHELD
 
-from . import webhooks
 from .answers import forget_answers
-from .audit import note
 from .context import Registry
+from .withholding import USED, apply_outcome
 
 RATE_SECONDS = 5
 """Seconds over which the reports of a token are counted."""
@@ -52,10 +49,6 @@ FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 
 _MAX_KEPT_BYTES = 8 << 10
 """Bytes of the facts of an environment that are kept, at most."""
-_USED = ("hit", "partial")
-"""States of a start that used the revision."""
-
-_log = logging.getLogger("cachesvc.reports")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +204,12 @@ def _apply_outcomes(
     """Lifts or sets the quarantine of one revision in one environment, report by report."""
     used = False
     for one in outcomes:
-        if used and one.row.state in _USED:
+        if used and one.row.state in USED:
             continue  # the start before it has lifted whatever there was
-        used = one.row.state in _USED
+        used = one.row.state in USED
         token, request = sent[one.number].token, sent[one.number].request
         host, where = InertHost(token.token, request.node), one.start.environment
-        now_withheld, changed = _apply_outcome(
+        now_withheld, changed = apply_outcome(
             registry, unit, token, one.subject, host, one.row, where, request.why
         )
         if changed:
@@ -362,48 +355,6 @@ def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: R
             f"{verdict.reason}",
             "report the environment that was resolved with",
         )
-
-
-def _apply_outcome(
-    registry: Registry,
-    unit: Unit,
-    token: Token,
-    subject: Reported,
-    host: InertHost,
-    row: RevisionReport,
-    where: Digest,
-    why: Sequence[str],
-) -> tuple[bool, bool]:
-    """Lifts or sets a quarantine by the outcome of a start.
-
-    Returns (whether the revision is withheld from the environment now, whether that changed).
-    """
-    if row.state in _USED:
-        lifted = unit.usefulness.lift(row.revision, where)
-        if lifted:
-            _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
-            details = {"environment": where, "why": "it was used there"}
-            note(registry, unit, token, "quarantine.release", subject.namespace, row.revision, **details)
-            subject_row = unit.inventory.revision(row.revision)
-            webhooks.announce_revision(registry, unit, RELEASED, subject_row, **details)
-        return False, lifted
-    if row.state != "inert":
-        return False, False
-    before = unit.usefulness.hosts(row.revision, where)
-    hosts = unit.usefulness.inert(row.revision, where, host, registry.now)
-    if not before:
-        cold = {"environment": where, "why": "; ".join(why)[:500] or None}
-        webhooks.announce_revision(registry, unit, COLD, unit.inventory.revision(row.revision), **cold)
-    if not useless(hosts):
-        return False, False
-    changed = unit.usefulness.quarantine(row.revision, where, registry.now)
-    if changed:
-        _log.warning("revision %s: inert in environment %s, not offered there", row.revision, where)
-        details = {"environment": where, "why": f"{HOSTS} hosts found it inert"}
-        note(registry, unit, token, "quarantine.set", subject.namespace, row.revision, **details)
-        subject_row = unit.inventory.revision(row.revision)
-        webhooks.announce_revision(registry, unit, WITHHELD, subject_row, **details)
-    return True, changed
 
 
 def recognised(fingerprint: Mapping[str, object]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
-from cachesvc.index.heads import FEW, Candidate, Group, Heads, Place
+from cachesvc.index.entries.heads import FEW, Candidate, Group, Heads, Place
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import (
     Compatible,
@@ -160,7 +160,7 @@ def _candidates(heads: Heads, request: ResolveRequest, newest: Iterator[list[Can
 def _of_many(heads: Heads, request: ResolveRequest, place: Place) -> _Candidates | None:
     """Returns the candidates of a request that says ``most``, under a name with many heads: compares one head
     of each partition and counts the others. Returns ``None`` if a start could not ask for all that is left
-    out: heads that are not found by graphs, or not yet."""
+    out: heads that are not found by graphs."""
     most = request.most or 0
     groups = {group.partition: group for group in heads.groups(place, MAX_GROUPS)}
     if any(group.unkeyed for group in groups.values()):
@@ -200,7 +200,7 @@ def _place(request: ResolveRequest, tag: Tag) -> Place:
 def _unknown(registry: Registry, request: ResolveRequest) -> NotFound:
     namespace, name = request.namespace, request.name
     with registry.index.read() as unit:
-        tags = unit.entries.tags(namespace, name, (None, request.lane) if request.lane else (None,))
+        tags = unit.listing.tags(namespace, name, (None, request.lane) if request.lane else (None,))
     names = " or ".join(request.tags)
     if tags:
         return NotFound(f"{namespace}/{name} has no tag {names}", f"it has: {', '.join(tags[:10])}")

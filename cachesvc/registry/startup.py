@@ -11,10 +11,10 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
-from . import trust
+from .access.tokens import create_token, issue
 from .context import Registry
-from .signers import accept
-from .tokens import create_token, issue
+from .trust import metadata
+from .trust.signers import accept
 
 _ANOTHER = TokenRequest("serve --new-token", "admin", ANY, never=True)
 _FIRST = TokenRequest("first start", "admin", ANY, never=True)
@@ -56,7 +56,7 @@ def prepare_credentials(
                 secret = _first(registry, unit, signing_key, first_token)
     if secret is None and new_token:
         secret = create_token(registry, None, _ANOTHER).secret
-    root_keys = trust.prepare(registry) if registry.mirror is None else ()
+    root_keys = metadata.prepare(registry) if registry.mirror is None else ()
     public = SigningKey.load(signing_key).public if signing_key.exists() else None
     return Credentials(secret, public, signing_key, root_keys)
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import KEPT_DAYS
-from cachesvc.index.cold_starts import ColdRecord, CompiledAllTheSame
+from cachesvc.index.starts.cold_starts import ColdRecord, CompiledAllTheSame
+from cachesvc.schema.wanted import MAX_SEEN, MAX_WANTED_ROWS, SeenEnvironment, WantedAnswer, WantedTarget
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import MAX_RESOLVED, ResolveRequest
-from cachesvc_client.wire.wanted import MAX_SEEN, MAX_WANTED_ROWS, SeenEnvironment, WantedAnswer, WantedTarget
 
 from .context import Registry
 from .reports import recognised

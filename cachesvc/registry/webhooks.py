@@ -17,14 +17,11 @@ from collections.abc import Iterable
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.retention import DAY
-from cachesvc.index.entries import Published
+from cachesvc.index.entries.entries import Published
 from cachesvc.index.unit import Unit
 from cachesvc.index.webhooks import Delivery, Receiver
-from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import RevisionRecord
-from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.records import Manifest
-from cachesvc_client.wire.webhooks import (
+from cachesvc.schema.entries import RevisionRecord
+from cachesvc.schema.webhooks import (
     PUBLISHED,
     SECRET_PREFIX,
     TEST,
@@ -34,6 +31,9 @@ from cachesvc_client.wire.webhooks import (
     WebhookRecord,
     WebhookRequest,
 )
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
+from cachesvc_client.wire.records import Manifest
 
 from .audit import note
 from .context import Registry

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Response
 
 from cachesvc.domain.access import Action, demand
-from cachesvc.registry import audit, claims, inventory, signers, tokens
+from cachesvc.registry import audit, claims, inventory
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import signers
 
 from . import paging, session
 from .page import SessionRoute, TheViewer

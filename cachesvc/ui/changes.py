@@ -8,10 +8,13 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.registry import inventory, quarantine, tokens, upkeep
+from cachesvc.registry import inventory
+from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Registry
+from cachesvc.registry.upkeep import quarantine, retention
+from cachesvc.schema.access import Expiry
+from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.tables import bytes_text
-from cachesvc_client.wire.admin import Expiry, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TokenAnswer
@@ -148,11 +151,11 @@ def change_revision(
     act: dict[str, Callable[[], object]] = {
         "quarantine": lambda: quarantine.withdraw(registry, by, revision, why),
         "release": lambda: quarantine.release(registry, by, revision),
-        "pin": lambda: upkeep.pin(registry, by, revision, why),
-        "unpin": lambda: upkeep.unpin(registry, by, revision),
-        "delete": lambda: upkeep.delete_revision(registry, by, revision),
+        "pin": lambda: retention.pin(registry, by, revision, why),
+        "unpin": lambda: retention.unpin(registry, by, revision),
+        "delete": lambda: retention.delete_revision(registry, by, revision),
         # Only if the revision that the page showed still is the head.
-        "delete-entry": lambda: upkeep.delete_entry(registry, by, row.entry, revision),
+        "delete-entry": lambda: retention.delete_entry(registry, by, row.entry, revision),
     }
     act[action]()
     if action == "delete-entry":

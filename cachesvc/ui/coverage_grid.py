@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cachesvc.domain.access import Token
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.queries.coverage import Coverage, CoveredEntries
 from cachesvc.queries.planned import Plan, PlannedEnvironment
 from cachesvc.registry import inventory, names, wanted
 from cachesvc.registry.context import Registry
 from cachesvc.registry.resolve import resolve_each
-from cachesvc_client.wire.admin import MAX_PAGE, EntryRecord
+from cachesvc.schema.entries import MAX_PAGE, EntryRecord
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag

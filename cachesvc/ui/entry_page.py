@@ -6,10 +6,10 @@ from typing import Any
 
 from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
+from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.wire.admin import RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, Untrusted
 from cachesvc_client.wire.reports import STATES

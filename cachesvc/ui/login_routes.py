@@ -12,9 +12,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
 from cachesvc.oidc.login import Attempt
-from cachesvc.registry import logins
+from cachesvc.registry.access import logins
+from cachesvc.registry.access.sessions import close_session, new_secret
 from cachesvc.registry.context import Registry
-from cachesvc.registry.sessions import close_session, new_secret
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, TooMany, Unauthenticated
 
 from . import session

@@ -8,8 +8,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
+from cachesvc.registry.access.sessions import SESSION_SECONDS, close_session, open_session
 from cachesvc.registry.context import Registry
-from cachesvc.registry.sessions import SESSION_SECONDS, close_session, open_session
 from cachesvc_client.wire.errors import Forbidden, NotFound, TooMany, Unauthenticated
 
 from . import session

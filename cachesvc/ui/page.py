@@ -20,8 +20,8 @@ import cachesvc
 from cachesvc.domain.access import ANY, Role, Token, describe
 from cachesvc.domain.people import Grant
 from cachesvc.door.route import DoorRoute, Handler
+from cachesvc.registry.access.sessions import token_of_session
 from cachesvc.registry.context import Registry
-from cachesvc.registry.sessions import token_of_session
 from cachesvc_client.http.origin import split_url
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, Unauthenticated
 

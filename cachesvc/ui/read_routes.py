@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from cachesvc.domain.access import Role
 from cachesvc.domain.days import sum_of_days
 from cachesvc.domain.retention import DAY
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.registry import inventory, names, reports
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound

@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cachesvc.schema.mirrors import HeadsPage
 from cachesvc_client.http.connection import Body
 from cachesvc_client.http.exchange import Answer, Exchange
 from cachesvc_client.http.registry import Remote
@@ -19,7 +20,6 @@ from cachesvc_client.wire.errors import (
     Unauthenticated,
     Unavailable,
 )
-from cachesvc_client.wire.mirrors import HeadsPage
 from cachesvc_client.wire.protocol import WhoAmI, pack_path
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, PackRecord
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from cachesvc.schema.publishers import MAX_WORKLOAD_TOKEN
 from cachesvc_client.http.connection import Pool
 from cachesvc_client.http.origin import split_url
 from cachesvc_client.http.timed import Clock
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, Unavailable
-from cachesvc_client.wire.publishers import MAX_WORKLOAD_TOKEN
 
 SOURCES = "github, gitlab, gitlab:VARIABLE, kubernetes or file:PATH"
 GITLAB_VARIABLE = "CACHESVC_ID_TOKEN"

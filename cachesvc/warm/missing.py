@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cachesvc.schema.wanted import WantedAnswer, WantedTarget
 from cachesvc_client.console.tables import aligned
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.text import count_text
-from cachesvc_client.wire.wanted import WantedAnswer, WantedTarget
 
 from .plan import Job
 

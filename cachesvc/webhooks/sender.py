@@ -6,11 +6,11 @@ import time
 
 import cachesvc
 from cachesvc.outside import Destinations
+from cachesvc.schema.webhooks import DeliveryOutcome, signature
 from cachesvc_client.http.connection import Pool
 from cachesvc_client.http.origin import Origin, split_url
 from cachesvc_client.http.timed import Clock
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
-from cachesvc_client.wire.webhooks import DeliveryOutcome, signature
 
 SECONDS = 10.0
 """Seconds that a delivery may take in all, from the connection to the head of the answer."""

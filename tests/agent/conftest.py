@@ -13,13 +13,14 @@ import pytest
 
 from cachesvc.agent.measures import Measures
 from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.node.shared_store import SharedStoreWriter, open_shared_store
+from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.node_offers import NodeOffers

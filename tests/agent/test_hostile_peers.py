@@ -19,9 +19,9 @@ from cachesvc.agent.peers import shelf as shelf_module
 from cachesvc.agent.peers.options import PeerOptions
 from cachesvc.agent.peers.patience import Patience
 from cachesvc.agent.peers.shelf import Shelf
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden
 from cachesvc_client.wire.names import Namespace

@@ -18,7 +18,7 @@ from benchmarks.load import filling
 from benchmarks.load.rates import Rate, summary
 from cachesvc.domain.offers import withheld
 from cachesvc.index.engine import open_sqlite
-from cachesvc.index.heads import Place
+from cachesvc.index.entries.heads import Place
 from cachesvc.index.tables import metadata
 from cachesvc_client.wire.compare import Compatible, compare
 from cachesvc_client.wire.names import Namespace, ShortName, Tag

@@ -22,7 +22,7 @@ from cachesvc.domain.retention import (
     unused,
 )
 from cachesvc.domain.revisions import Head, advances
-from cachesvc_client.wire.admin import Policy
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Forbidden, HeadConflict, Unauthenticated

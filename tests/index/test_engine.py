@@ -22,7 +22,7 @@ from cachesvc.index.engine import (
     pending_sqlite,
     refuse_network_filesystem,
 )
-from cachesvc.index.heads import Place
+from cachesvc.index.entries.heads import Place
 from cachesvc.index.tables import metadata
 from cachesvc.index.unit import Index, own_error
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable

@@ -12,11 +12,11 @@ import pytest
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.revisions import Head
 from cachesvc.domain.usefulness import InertHost
-from cachesvc.index.entries import Published
-from cachesvc.index.heads import FEW, SMALL_BYTES, Candidate, Place
+from cachesvc.index.entries.entries import Published
+from cachesvc.index.entries.heads import FEW, SMALL_BYTES, Candidate, Place
+from cachesvc.index.packs.uploads import Upload
+from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
-from cachesvc.index.uploads import Upload
-from cachesvc.index.usefulness import Start
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import SignerRecord
@@ -167,10 +167,10 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
             "packs/2",
             False,
         )
-        place = unit.entries.place(one)
+        place = unit.pack_places.of_revision(one)
         assert (place.namespace, place.lane, place.key, place.size) == (TEAM, None, "packs/1", 1001)
-        assert unit.entries.place(Digest.of(b"none")) is None
-        namespace, summary = unit.entries.summary(first.entry)
+        assert unit.pack_places.of_revision(Digest.of(b"none")) is None
+        namespace, summary = unit.listing.summary(first.entry)
         assert (namespace, summary.revision, summary.sequence, summary.files) == (TEAM, two, 2, 0)
         assert summary.measured == {"compile": 1.5}
 
@@ -190,13 +190,13 @@ def test_queries_stay_within_namespace_name_tag_and_lane(index: Index) -> None:
         assert lanes("pr-1", tag="v1") == {""}
         assert heads(index, name=ShortName("bart")) == []
         assert heads(index, namespace=Namespace("tea")) == []
-        assert unit.entries.tags(TEAM, BERT, TRUNK) == ["latest", "v1"]
-        assert unit.entries.tags(TEAM, BERT, [Lane("pr-1")]) == ["latest"]
-        [name] = unit.entries.names(TEAM, None)
+        assert unit.listing.tags(TEAM, BERT, TRUNK) == ["latest", "v1"]
+        assert unit.listing.tags(TEAM, BERT, [Lane("pr-1")]) == ["latest"]
+        [name] = unit.listing.names(TEAM, None)
         assert (name.name, name.tags, name.entries, name.bytes) == ("bert", ("latest", "v1"), 4, 4010)
-        assert unit.entries.names(TEAM, TRUNK)[0].entries == 2
-        assert len(unit.entries.listing(TEAM, None, None, None)) == 4
-        assert len(unit.entries.listing(TEAM, TRUNK, BERT, Tag("v1"))) == 1
+        assert unit.listing.names(TEAM, TRUNK)[0].entries == 2
+        assert len(unit.listing.entries(TEAM, None, None, None)) == 4
+        assert len(unit.listing.entries(TEAM, TRUNK, BERT, Tag("v1"))) == 1
         keys = [manifest(1).entry, manifest(2, lane="pr-1").entry]
     with index.look() as view:
         assert len(view.by_key(TEAM, BERT, keys, Lane("pr-1"))) == 2
@@ -246,18 +246,18 @@ def test_a_head_is_never_removed(index: Index) -> None:
     publish(index, manifest(9, target="other"))
     with index.write() as unit:
         late = 101  # all were published at 100
-        rows = unit.entries.superseded(1, late)
+        rows = unit.ages.superseded(1, late)
         assert {(row.revision, row.is_head, row.newer) for row in rows} == {
             (revisions[0], False, 2),
             (revisions[1], False, 1),
         }
-        assert [row.revision for row in unit.entries.superseded(2, late, TEAM)] == [revisions[0]]
-        assert unit.entries.superseded(2, late, Namespace("other")) == []
-        assert unit.entries.superseded(1, 100) == []
+        assert [row.revision for row in unit.ages.superseded(2, late, TEAM)] == [revisions[0]]
+        assert unit.ages.superseded(2, late, Namespace("other")) == []
+        assert unit.ages.superseded(1, 100) == []
         assert unit.entries.remove(revisions[2]) is None
         assert unit.entries.remove(revisions[0]) == "packs/1"
         assert unit.entries.remove(revisions[0]) is None
-        assert unit.entries.superseded(2, late) == []
+        assert unit.ages.superseded(2, late) == []
         assert len(unit.inventory.packs("", 10_000)) == 3
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from test_index import TEAM, heads, manifest, publish
 
-from cachesvc.index.entries import Published
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.entries import Published
+from cachesvc.index.entries.search import Built, Search
+from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
-from cachesvc.index.usefulness import Start
-from cachesvc_client.wire.admin import Policy
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.records import Workload
@@ -26,8 +26,10 @@ def manifest_of_target(sequence: int, **more: Any):
 
 
 def targets_with(index: Index, **filters: Any) -> list[str]:
+    built = {name: filters.pop(name) for name in tuple(filters) if name in Built.__dataclass_fields__}
+    search = Search(**filters, built=Built(**built))
     with index.read() as unit:
-        return [row.target for row in unit.inventory.search(Search(**filters), None, 100)[0]]
+        return [row.target for row in unit.inventory.search(search, None, 100)[0]]
 
 
 def test_entries_are_found_by_each_fact(index: Index) -> None:
@@ -86,9 +88,9 @@ def test_a_pin_protects_a_revision_and_its_entry(index: Index) -> None:
         assert unit.entries.remove(one) is None
         assert unit.entries.remove_whole(entry, two) is None
         assert unit.inventory.revision(one).pinned == 50
-        assert [(row.revision, row.pinned, row.is_head) for row in unit.entries.ages(TEAM) if row.pinned] == [
-            (one, True, False)
-        ]
+        assert [
+            (row.revision, row.pinned, row.is_head) for row in unit.ages.of_namespace(TEAM) if row.pinned
+        ] == [(one, True, False)]
     with index.write() as unit:
         assert unit.inventory.pin(one, None)
         assert not unit.inventory.pin(Digest.of(b"none"), 1)
@@ -106,17 +108,17 @@ def test_a_removed_entry_loses_its_reports(index: Index) -> None:
         start = Start(revision, Digest.of(b"env"), {"gpu": "x"}, "hit", 1.5, 2.0, "", 100)
         unit.usefulness.add(start)
     with index.read() as unit:
-        assert unit.inventory.starts("team")[0]["hit"] == 1
-        [row] = unit.inventory.ranked("*", "dearest", 5)
+        assert unit.sums.starts("team")[0]["hit"] == 1
+        [row] = unit.sums.ranked("*", "dearest", 5)
         assert (row.hit, row.saved, row.bytes, row.compile_seconds) == (1, 1.5, 1001, 1.5)
-        assert [row.target for row in unit.inventory.ranked("team", "coldest", 5)] == ["t"]
-        assert len(unit.inventory.ranked("team", "heaviest", 5)) == 1
-        assert unit.inventory.ranked("other", "heaviest", 5) == []
-        assert (unit.inventory.named("*"), unit.inventory.named("other")) == (1, 0)
+        assert [row.target for row in unit.sums.ranked("team", "coldest", 5)] == ["t"]
+        assert len(unit.sums.ranked("team", "heaviest", 5)) == 1
+        assert unit.sums.ranked("other", "heaviest", 5) == []
+        assert (unit.sums.named("*"), unit.sums.named("other")) == (1, 0)
     with index.write() as unit:
         unit.entries.remove_whole(manifest(1).entry, revision)
     with index.read() as unit:
-        assert unit.inventory.starts("*")[0]["hit"] == 0
+        assert unit.sums.starts("*")[0]["hit"] == 0
         assert unit.usefulness.of([revision]) == {}
 
 
@@ -138,8 +140,7 @@ def test_rankings_are_the_same_of_a_small_and_of_a_large_namespace(index: Index)
     def ranked() -> dict[str, list[str]]:
         with index.read() as unit:
             return {
-                by: [row.target for row in unit.inventory.ranked("team", by, 3)]
-                for by in ("dearest", "heaviest")
+                by: [row.target for row in unit.sums.ranked("team", by, 3)] for by in ("dearest", "heaviest")
             }
 
     large = ranked()
@@ -149,7 +150,7 @@ def test_rankings_are_the_same_of_a_small_and_of_a_large_namespace(index: Index)
             of_target = manifest_of_target(sequence)
             statement = dataclasses.replace(of_target.statement, namespace=other)
             assert unit.entries.lock(dataclasses.replace(of_target, statement=statement), 100) is None
-        assert not unit.inventory._is_large("team")
+        assert not unit.sums._is_large("team")
     assert ranked() == large
 
 
@@ -170,15 +171,15 @@ def test_use_and_quarantine_are_stored(index: Index) -> None:
         rows = {row.revision: row for row in heads(index)}
         assert (rows[one].last_used, rows[one].quarantined) == (90, None)
         assert (rows[two].quarantined, rows[two].quarantine_why) == (70, "bad")
-        assert [row.revision for row in unit.entries.idle(50, TEAM)] == [two]
-        assert unit.entries.idle(5, TEAM) == []
-        [row] = unit.inventory.withheld("*", 10)
+        assert [row.revision for row in unit.ages.idle(50, TEAM)] == [two]
+        assert unit.ages.idle(5, TEAM) == []
+        [row] = unit.withheld.listing("*", 10)
         assert (row.revision, row.since, row.why, row.environment) == (two, 70, "bad", None)
-        assert unit.inventory.withheld("other", 10) == []
+        assert unit.withheld.listing("other", 10) == []
     with index.write() as unit:
         assert unit.inventory.quarantine(two, None)
         assert not unit.inventory.quarantine(two, None)
-        assert unit.inventory.withheld("*", 10) == []
+        assert unit.withheld.listing("*", 10) == []
 
 
 def test_policies_and_sizes_are_stored(index: Index) -> None:

@@ -12,13 +12,13 @@ from test_index import TEAM, manifest, publish
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import InertHost
-from cachesvc.index import environments
-from cachesvc.index.inventory import Search
+from cachesvc.index.entries.search import Search
 from cachesvc.index.sql import run_change
+from cachesvc.index.starts import environments
+from cachesvc.index.starts.usefulness import Earlier, Start
 from cachesvc.index.tables import EntryRow
 from cachesvc.index.unit import Index, Unit
-from cachesvc.index.usefulness import Earlier, Start
-from cachesvc_client.wire.admin import EntryRecord
+from cachesvc.schema.entries import EntryRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName
 from cachesvc_client.wire.records import Manifest
@@ -44,7 +44,7 @@ def names(
     limit: int = 10,
 ) -> list[str]:
     with index.read() as unit:
-        rows = unit.entries.find_names(namespace, lanes, text, after, limit)
+        rows = unit.listing.find_names(namespace, lanes, text, after, limit)
     return [f"{row.namespace}/{row.name}" for row in rows]
 
 
@@ -68,9 +68,9 @@ def test_names_are_found_by_a_part_in_order_and_by_pages(index: Index) -> None:
     assert names(index, text="am/b") == ["team/b/two"]
     assert names(index, text="_") == ["team/a_b"] and names(index, text="%") == []
     with index.read() as unit:
-        [row] = unit.entries.find_names(TEAM, None, "team/a", ("", ""), 1)
-        assert unit.entries.tags(TEAM, ShortName("hidden"), None) == ["latest"]
-        assert unit.entries.tags(TEAM, ShortName("hidden"), (None,)) == []
+        [row] = unit.listing.find_names(TEAM, None, "team/a", ("", ""), 1)
+        assert unit.listing.tags(TEAM, ShortName("hidden"), None) == ["latest"]
+        assert unit.listing.tags(TEAM, ShortName("hidden"), (None,)) == []
     assert (row.tags, row.entries, row.bytes > 0) == (("latest", "v2"), 2, True)
 
 
@@ -117,10 +117,10 @@ def test_the_coldest_are_those_unused_for_longest_whether_used_or_not(index: Ind
         unit.entries.used([heads["n1"]], 35)
         unit.entries.used([heads["n2"]], 15)
     with index.read() as unit:
-        coldest = [row.name for row in unit.inventory.ranked(ANY, "coldest", 10)]
+        coldest = [row.name for row in unit.sums.ranked(ANY, "coldest", 10)]
         assert coldest == ["n2", "n3", "n1", "n4"]
-        assert [row.name for row in unit.inventory.ranked(TEAM, "coldest", 2)] == coldest[:2]
-        assert unit.inventory.ranked(ANY, "coldest", 0) == []
+        assert [row.name for row in unit.sums.ranked(TEAM, "coldest", 2)] == coldest[:2]
+        assert unit.sums.ranked(ANY, "coldest", 0) == []
 
 
 def start(revision: Digest, state: str, now: int, earlier: Earlier | None = None) -> Start:
@@ -208,7 +208,7 @@ def test_rankings_leave_out_revisions_that_were_replaced(index: Index, namespace
                 gone = sa.update(EntryRow).where(col(EntryRow.entry) == row.entry).values(head="replaced")
                 run_change(unit.inventory._session, gone)
     with index.read() as unit:
-        names = [[row.name for row in unit.inventory.ranked(namespace, "dearest", most)] for most in (2, 9)]
+        names = [[row.name for row in unit.sums.ranked(namespace, "dearest", most)] for most in (2, 9)]
     assert names == [["n4", "n3"], ["n4", "n3", "n2", "n1"]]
 
 
@@ -234,11 +234,11 @@ def test_what_became_inert_is_listed_until_a_hit(index: Index, namespace: str) -
         both = unit.usefulness.inert_since(namespace, 0, 10)
         assert unit.usefulness.inert_since(namespace, 0, 1) == [row]
         assert unit.usefulness.inert_since("other", 0, 10) == []
-        withheld = unit.inventory.withheld(namespace, 10)
+        withheld = unit.withheld.listing(namespace, 10)
     assert (row.entry, row.since, row.hosts, row.why, row.withheld) == (entry.entry, 90, 2, "differs", False)
     assert [(one.since, one.withheld) for one in both] == [(90, False), (50, True)]
     assert [(one.environment, one.since) for one in withheld] == [(THERE, 100)]
     with index.write() as unit:
         unit.usefulness.lift(entry.revision)
     with index.read() as unit:
-        assert unit.usefulness.inert_since(namespace, 0, 10) == unit.inventory.withheld(namespace, 10) == []
+        assert unit.usefulness.inert_since(namespace, 0, 10) == unit.withheld.listing(namespace, 10) == []

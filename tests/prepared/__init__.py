@@ -22,7 +22,12 @@ COMPILES = ("torch", "torch._inductor.compile_fx")
 """Modules of a service that compiles."""
 SERVES = (
     *("cachesvc.cli.serve", "cachesvc.cli.serving.server", "cachesvc.cli.client", "cachesvc.bootstrap"),
-    *("cachesvc.api.app", "cachesvc.registry.startup", "cachesvc.registry.upkeep", "cachesvc.blobs.s3"),
+    *(
+        "cachesvc.api.app",
+        "cachesvc.registry.startup",
+        "cachesvc.registry.upkeep.retention",
+        "cachesvc.blobs.s3",
+    ),
     *("cachesvc.hot.redis", "cachesvc.oidc.workload", "cachesvc_client.trust_root.registry_metadata"),
     *(
         "alembic.command",

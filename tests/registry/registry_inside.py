@@ -25,8 +25,9 @@ from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
-from cachesvc.registry import answers, download, publish, signers
+from cachesvc.registry import answers, download, publish
 from cachesvc.registry.context import Limits, Registry
+from cachesvc.registry.trust import signers
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec

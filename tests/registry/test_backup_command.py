@@ -21,7 +21,7 @@ from cachesvc.bootstrap import (
     open_running,
     require_registry,
 )
-from cachesvc.registry.backup import digest_of, read_backup, restore_backup, write_backup
+from cachesvc.registry.upkeep.backup import digest_of, read_backup, restore_backup, write_backup
 from cachesvc.settings import Settings, read_settings
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.errors import CacheSvcError, NotFound

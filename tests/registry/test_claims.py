@@ -18,8 +18,10 @@ from registry_inside import ROOT, START, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Api, Publication, Server, make, ok, refused
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import claims, gc, tokens
+from cachesvc.registry import claims
 from cachesvc.registry import publish as publishing
+from cachesvc.registry.access import tokens
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.claims import (
     ClaimRef,

@@ -10,7 +10,7 @@ from pathlib import Path
 from registry_inside import START, Clock, Column, inside
 from registry_making import Server, make, ok
 
-from cachesvc.registry import gc
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 
 COLLECTORS = 4

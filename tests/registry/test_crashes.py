@@ -19,9 +19,12 @@ import pytest
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import Publication, make
 
-from cachesvc.registry import audit, fsck, gc, inventory, signers, startup, tokens, upkeep
+from cachesvc.registry import audit, inventory, startup
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import signers
+from cachesvc.registry.upkeep import fsck, gc, retention
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import Namespace
@@ -210,12 +213,12 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, crashes: Cra
             for number in range(1, 4):
                 head = reg.publish(line(number, 1)).revision
                 reg.publish(line(number, 2), head)
-            upkeep.pin(reg.registry, ROOT, line(3, 1).revision)
+            retention.pin(reg.registry, ROOT, line(3, 1).revision)
             clock.now += 3 * 86_400
             reg.publish(line(4, 1))
             clock.now += 7200
             policy = Policy(keep_revisions=9, unused_days=2, keep_bytes=1)
-            upkeep.set_policy(reg.registry, ROOT, Namespace("team"), policy)
+            retention.set_policy(reg.registry, ROOT, Namespace("team"), policy)
         died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), crashes.column)
         with inside(folder, KEY, clock, column=crashes.column) as reg:
             assert_nothing_dangles(reg)
@@ -251,7 +254,7 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, crashes: Crashe
 
     def delete(reg: Inside) -> None:
         with contextlib.suppress(NotFound):
-            upkeep.delete_entry(reg.registry, ROOT, bad.manifest.entry, bad.revision)
+            retention.delete_entry(reg.registry, ROOT, bad.manifest.entry, bad.revision)
 
     act = repair if action == "repair" else delete
     for steps in crashes.steps(100):

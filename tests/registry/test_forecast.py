@@ -13,9 +13,12 @@ from registry_inside import ROOT, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Publication, make, next_sequence
 
 from cachesvc.domain.retention import DAY
-from cachesvc.registry import gc, reports, tokens, upkeep
+from cachesvc.registry import reports
+from cachesvc.registry.access import tokens
+from cachesvc.registry.upkeep import gc, retention
+from cachesvc.schema.namespaces import Policy
+from cachesvc.schema.upkeep import FORECAST_DAYS
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import FORECAST_DAYS, Policy
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
@@ -60,7 +63,7 @@ def test_an_entry_that_goes_makes_cold_whoever_used_it_lately(
     start(reg, never, "inert")
     assert forecast(reg) == [], "nothing is removed"
     reg.clock.now += 3 * DAY
-    upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=2))
+    retention.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=2))
     assert gc.plan(reg.registry, ROOT).revisions == 3
     assert forecast(reg) == [("dear", 1), ("dear", 1), ("cheap", 2)], "the dearest first"
     [first, *_] = gc.plan(reg.registry, ROOT).cold
@@ -84,7 +87,7 @@ def test_an_old_start_and_an_old_revision_make_nothing_cold(reg: Inside) -> None
     assert gc.plan(reg.registry, ROOT).revisions == 2, "old revisions of an entry that stays"
     assert forecast(reg) == []
     reg.clock.now += (FORECAST_DAYS + 1) * DAY
-    upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=1))
+    retention.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=1))
     assert forecast(reg) == [], "nobody has started there for a month"
 
 
@@ -104,7 +107,7 @@ def test_the_command_warns_and_refuses_where_it_is_asked_to(
         monkeypatch.setenv("CACHESVC_URL", url)
         monkeypatch.setenv("CACHESVC_TOKEN", str(secret))
         assert "warning" not in command("admin", "gc").err
-        upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=9))
+        retention.set_policy(reg.registry, ROOT, TEAM, Policy(unused_days=9))
         plan = command("admin", "gc", "--json")
         assert plan.status == 0 and plan.json["going_cold"] == 1
         assert [row["target"] for row in plan.json["cold"]] == ["served"]

@@ -17,9 +17,10 @@ from test_operation import scraped
 from cachesvc.api import gauges
 from cachesvc.api.metrics import Metrics
 from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.registry import tokens, upkeep
+from cachesvc.registry.access import tokens
+from cachesvc.registry.upkeep import retention
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import TokenRequest
@@ -48,7 +49,7 @@ def test_gauges_sum_up_the_whole_registry(reg: Inside, tmp_path: Path) -> None:
     )
     for publication in (first, second):
         reg.publish(publication)
-    upkeep.set_policy(reg.registry, ROOT, Namespace("team"), Policy(quota_bytes=4 * len(first.pack)))
+    retention.set_policy(reg.registry, ROOT, Namespace("team"), Policy(quota_bytes=4 * len(first.pack)))
     for days in (3, 20, 90):
         tokens.create_token(reg.registry, None, TokenRequest("ci", "write", "team", days=days))
     gone = tokens.create_token(reg.registry, None, TokenRequest("gone", "write", "team", days=3))

@@ -10,10 +10,12 @@ from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import heads_listing, quarantine, signers, upkeep
+from cachesvc.registry.mirror import heads_listing
+from cachesvc.registry.trust import signers
+from cachesvc.registry.upkeep import quarantine, retention
+from cachesvc.schema.mirrors import HeadRow
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.mirrors import HeadRow
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
@@ -66,7 +68,7 @@ def test_the_mark_changes_with_what_a_mirror_has_to_know(reg: Inside) -> None:
     assert changed()
     quarantine.withdraw(reg.registry, ROOT, other.revision, "wrong too")
     assert changed()
-    upkeep.delete_entry(reg.registry, ROOT, other.manifest.entry, None)
+    retention.delete_entry(reg.registry, ROOT, other.manifest.entry, None)
     assert changed()
     signers.add_signer(reg.registry, None, SignerRecord("team", SigningKey.generate().public))
     assert changed()

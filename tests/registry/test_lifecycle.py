@@ -15,18 +15,21 @@ import sqlalchemy as sa
 from registry_inside import LIMITS, ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc import bootstrap
+from cachesvc.bootstrap.parts import limits_of
 from cachesvc.domain.access import Role, Token
-from cachesvc.index import inventory as inventory_index
-from cachesvc.index.inventory import Search
-from cachesvc.registry import audit, fsck, gc, inventory, quarantine, reports, resolve, signers, upkeep
+from cachesvc.index.entries import inventory as inventory_index
+from cachesvc.index.entries.search import Search
+from cachesvc.registry import audit, inventory, reports, resolve
+from cachesvc.registry.trust import signers
+from cachesvc.registry.upkeep import fsck, gc, quarantine
+from cachesvc.registry.upkeep import retention as changes
+from cachesvc.schema.namespaces import BOUNDS, Policy
+from cachesvc.schema.upkeep import Finding
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.records import Workload
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
@@ -53,7 +56,7 @@ def targets(reg: Inside) -> set[str]:
 
 
 def keep(reg: Inside, **policy: int) -> None:
-    upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(**policy))
+    changes.set_policy(reg.registry, ROOT, TEAM, Policy(**policy))
 
 
 def test_an_entry_that_is_not_offered_goes_and_an_offered_entry_stays(reg: Inside) -> None:
@@ -65,7 +68,7 @@ def test_an_entry_that_is_not_offered_goes_and_an_offered_entry_stays(reg: Insid
     for one in (idle, used, pinned):
         reg.publish(one)
     keep(reg, unused_days=30)
-    upkeep.pin(reg.registry, ROOT, pinned.revision)
+    changes.pin(reg.registry, ROOT, pinned.revision)
     for _ in range(4):
         reg.clock.now += 9 * DAY
         reg.resolve()
@@ -95,13 +98,13 @@ def test_each_namespace_is_collected_by_its_own_policy(reg: Inside) -> None:
                 rows = unit.inventory.revisions(one.manifest.entry)
             reg.publish(one, rows[0].revision if rows else None)
     keep(reg, keep_revisions=1, keep_days=1)
-    upkeep.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=9, keep_days=1))
+    changes.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=9, keep_days=1))
     reg.clock.now += 2 * DAY
     plan = gc.plan(reg.registry, ROOT)
     assert {(row.namespace, row.whole) for row in plan.removals} == {("team", False)}
     assert (plan.revisions, plan.objects) == (2, 0)
     assert len(gc.plan(reg.registry, ROOT, 1).removals) == 1
-    upkeep.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=2, keep_days=1))
+    changes.set_policy(reg.registry, ROOT, Namespace("other"), Policy(keep_revisions=2, keep_days=1))
     assert gc.plan(reg.registry, ROOT).revisions == 3
     assert gc.collect(reg.registry).revisions == 3
     reg.clock.now += 10 * DAY
@@ -135,7 +138,7 @@ def test_a_namespace_above_its_bytes_loses_cheap_and_idle_entries(reg: Inside) -
         reg.publish(one)
     second = new_publication(reg, 14, target="t1", measured={"compile": 3000.0})
     reg.publish(second, dear.revision)
-    upkeep.pin(reg.registry, ROOT, pinned.revision)
+    changes.pin(reg.registry, ROOT, pinned.revision)
     reg.clock.now += 2 * DAY
     size = sum(len(one.pack) for one in (dear, cheap, pinned, second))
     keep(reg, keep_bytes=size, keep_revisions=10)
@@ -185,7 +188,7 @@ def test_a_quota_stops_uploads_at_begin_and_at_commit(reg: Inside) -> None:
     with pytest.raises(StorageFull, match="quota"):
         reg.commit(early, second)
     assert targets(reg) == {"t1"}
-    upkeep.delete_entry(reg.registry, ROOT, first.manifest.entry, None)
+    changes.delete_entry(reg.registry, ROOT, first.manifest.entry, None)
     assert reg.commit(early, second).created
 
 
@@ -224,7 +227,7 @@ def test_a_lane_expires_after_30_days_where_no_setting_says_otherwise(reg: Insid
 
 def with_limits_of(reg: Inside, settings: Settings) -> Inside:
     """Return the same registry with the limits that ``cachesvc serve`` would read from the settings."""
-    bounds = bootstrap._limits(settings)
+    bounds = limits_of(settings)
     limits = dataclasses.replace(
         reg.registry.limits, retention=bounds.retention, quota_bytes=bounds.quota_bytes
     )
@@ -285,19 +288,19 @@ def test_a_deletion_names_the_head_that_its_plan_saw(reg: Inside) -> None:
     reg.publish(second, first.revision)
     entry = first.manifest.entry
     with pytest.raises(HeadConflict):
-        upkeep.delete_entry(reg.registry, ROOT, entry, first.revision)
+        changes.delete_entry(reg.registry, ROOT, entry, first.revision)
     with pytest.raises(InvalidRequest, match="head"):
-        upkeep.delete_revision(reg.registry, ROOT, second.revision)
-    upkeep.pin(reg.registry, ROOT, first.revision)
+        changes.delete_revision(reg.registry, ROOT, second.revision)
+    changes.pin(reg.registry, ROOT, first.revision)
     with pytest.raises(InvalidRequest, match="pinned"):
-        upkeep.delete_revision(reg.registry, ROOT, first.revision)
+        changes.delete_revision(reg.registry, ROOT, first.revision)
     with pytest.raises(InvalidRequest, match="pinned"):
-        upkeep.delete_entry(reg.registry, ROOT, entry, second.revision)
-    upkeep.unpin(reg.registry, ROOT, first.revision)
-    upkeep.delete_revision(reg.registry, ROOT, first.revision)
-    upkeep.delete_entry(reg.registry, ROOT, entry, second.revision)
+        changes.delete_entry(reg.registry, ROOT, entry, second.revision)
+    changes.unpin(reg.registry, ROOT, first.revision)
+    changes.delete_revision(reg.registry, ROOT, first.revision)
+    changes.delete_entry(reg.registry, ROOT, entry, second.revision)
     with pytest.raises(NotFound):
-        upkeep.delete_entry(reg.registry, ROOT, entry, None)
+        changes.delete_entry(reg.registry, ROOT, entry, None)
     reg.clock.now += 1001
     gc.collect(reg.registry)
     assert reg.blobs() == set()
@@ -310,12 +313,12 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
     stranger = Token("t-s", "s", Role.admin, "other")
     lane = Token("t-l", "l", Role.write, "team", Lane("pr-1"))
     for action in (
-        lambda by: upkeep.pin(reg.registry, by, one.revision),
-        lambda by: upkeep.unpin(reg.registry, by, one.revision),
+        lambda by: changes.pin(reg.registry, by, one.revision),
+        lambda by: changes.unpin(reg.registry, by, one.revision),
         lambda by: quarantine.withdraw(reg.registry, by, one.revision, ""),
-        lambda by: upkeep.delete_entry(reg.registry, by, one.manifest.entry, None),
-        lambda by: upkeep.delete_revision(reg.registry, by, one.revision),
-        lambda by: upkeep.set_policy(reg.registry, by, TEAM, Policy()),
+        lambda by: changes.delete_entry(reg.registry, by, one.manifest.entry, None),
+        lambda by: changes.delete_revision(reg.registry, by, one.revision),
+        lambda by: changes.set_policy(reg.registry, by, TEAM, Policy()),
         lambda by: fsck.check(reg.registry, by),
         lambda by: gc.plan(reg.registry, by),
         lambda by: signers.remove_signer(reg.registry, by, "team", reg.key.public),
@@ -363,20 +366,6 @@ def test_a_withheld_revision_is_offered_to_nobody_until_it_is_released(reg: Insi
     assert len(reg.resolve().revisions) == 1
     with pytest.raises(NotFound, match="offered everywhere"):
         quarantine.release(reg.registry, ROOT, one.revision)
-
-
-def test_entries_of_an_older_replica_are_found(reg: Inside) -> None:
-    inputs = {"a": {"args": [{"dtype": "int8", "shape": [4]}], "kwargs": {}}}
-    reg.publish(new_publication(reg, 1, workload=Workload(inputs=inputs)))
-    with reg.registry.index._writing.begin() as connection:
-        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
-    page = inventory.search_entries(reg.registry, ROOT, Search(dtype="int8", shape="4"), None, 10)
-    assert [row.target for row in page.rows] == ["t1"]
-    with reg.registry.index._writing.begin() as connection:
-        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
-    gc.collect(reg.registry)
-    with reg.registry.index.read() as unit:
-        assert unit.inventory.undescribed(5) == []
 
 
 def run_fsck(reg: Inside, deep: bool = False) -> list[Finding]:
@@ -469,7 +458,7 @@ def test_a_repair_deletes_an_older_revision_alone_and_a_head_with_its_entry(reg:
     first, second = new_publication(reg, 1), new_publication(reg, 2, target="t1")
     reg.publish(first)
     reg.publish(second, first.revision)
-    upkeep.pin(reg.registry, ROOT, first.revision)
+    changes.pin(reg.registry, ROOT, first.revision)
     with reg.registry.index.read() as unit:
         keys = {revision: key for revision, _, key, _, _ in unit.inventory.packs("", 10_000)}
     reg.registry.blobs.delete(keys[first.revision])

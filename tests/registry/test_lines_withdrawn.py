@@ -9,7 +9,7 @@ import pytest
 from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import make
 
-from cachesvc.registry import quarantine
+from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from registry_inside import Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.registry import gc
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -111,21 +110,6 @@ def test_a_replaced_head_is_found_by_its_new_key_alone(many: Inside, key: Signin
     assert targets(many.resolve(keys=(key_of(700),)), key) == ["t7/f32"]
 
 
-def test_what_an_older_replica_published_is_answered_whole_until_a_collection(
-    many: Inside, key: SigningKey
-) -> None:
-    """An older replica writes neither the keys nor the column that says so."""
-    with many.registry.index.write() as unit:
-        connection = unit.entries._session.connection()  # no repository writes what an older release wrote
-        connection.execute(sa.text("DELETE FROM graph_keys"))
-        connection.execute(sa.text("UPDATE entries SET keyed = NULL"))
-    before = many.resolve(most=FEW_RESOLVED)
-    assert before.more is None and len(before.revisions) == MANY
-    gc.collect(many.registry)
-    assert many.resolve(most=FEW_RESOLVED).more == MANY
-    assert targets(many.resolve(keys=(key_of(3),)), key) == ["t3/f32"]
-
-
 def test_a_name_with_an_entry_that_no_graph_asks_for_is_answered_whole(many: Inside, key: SigningKey) -> None:
     """Such as an extension, which is built when it is imported."""
     many.publish(make(key, target="extension", path="x/x.so"))
@@ -143,7 +127,7 @@ def test_a_lane_gets_its_own_entries_and_all_of_the_trunk(many: Inside, key: Sig
 def test_a_withheld_graph_is_not_answered(many: Inside) -> None:
     from registry_inside import ROOT
 
-    from cachesvc.registry import quarantine
+    from cachesvc.registry.upkeep import quarantine
 
     revision = many.resolve(keys=(key_of(4),)).revisions[0].revision
     quarantine.withdraw(many.registry, ROOT, revision, "wrong numbers")

@@ -13,10 +13,13 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from trust_operator import Operator, generate, own_keys, role_keys
 
-from cachesvc.cli.admin.trust_state import no_metadata_hint
+from cachesvc.cli.admin.trust.state import no_metadata_hint
 from cachesvc.domain.access import ANY, Role, Token
-from cachesvc.registry import signers, trust, trust_changes
 from cachesvc.registry.context import Registry
+from cachesvc.registry.trust import changes as trust_changes
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers
+from cachesvc.schema.trust_changes import KeysRequest, RootRequest, TargetsRequest
 from cachesvc.tuf import changes
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
@@ -33,7 +36,6 @@ from cachesvc_client.wire.errors import (
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
-from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest
 from tests.trust_root.repository import Files
 
 DAY = 86_400

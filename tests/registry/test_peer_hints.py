@@ -17,8 +17,9 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.redis import RedisHot
 from cachesvc.hot.store import MAX_HOLDERS
-from cachesvc.registry import peers, quarantine
 from cachesvc.registry.context import Registry
+from cachesvc.registry.mirror import peers
+from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound

@@ -17,7 +17,8 @@ from registry_inside import ROOT, Clock, Column, inside
 from registry_making import Server, launch, make, ok, refused
 
 from cachesvc.index.unit import Unit
-from cachesvc.registry import startup, tokens
+from cachesvc.registry import startup
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.seal import SigningKey
 from tests.services.ceph import Gateway
 

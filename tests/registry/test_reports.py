@@ -21,8 +21,9 @@ from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.usefulness import ENVIRONMENTS, KEPT_DAYS, InertHost, count_hosts, useless
-from cachesvc.index.usefulness import KEPT_HOSTS
-from cachesvc.registry import gc, quarantine, reports
+from cachesvc.index.starts.usefulness import KEPT_HOSTS
+from cachesvc.registry import reports
+from cachesvc.registry.upkeep import gc, quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace

@@ -13,11 +13,12 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.registry import download, provenance
+from cachesvc.registry import download
+from cachesvc.registry.trust import provenance
+from cachesvc.schema.namespaces import RequireRequest
 from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName

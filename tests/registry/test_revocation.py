@@ -15,8 +15,13 @@ from registry_making import FINGERPRINT, Publication, make
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.index.nodes import SEEN_STEP_SECONDS
-from cachesvc.registry import audit, download, gc, inventory, provenance, quarantine, reports, signers, tokens
+from cachesvc.index.starts.nodes import SEEN_STEP_SECONDS
+from cachesvc.registry import audit, download, inventory, reports
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import provenance, signers
+from cachesvc.registry.upkeep import gc, quarantine
+from cachesvc.schema.namespaces import RequireRequest
+from cachesvc.schema.revocations import Revocation, RevocationRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
@@ -25,13 +30,11 @@ from cachesvc_client.restore.accept import accept_name
 from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance
-from cachesvc_client.wire.admin import RequireRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName
 from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest, SignerRecord, TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
-from cachesvc_client.wire.revocations import Revocation, RevocationRequest
 
 WHY = "leaked in a CI log"
 OWNER = Token("t-owner", "team's admin", Role.admin, "team")
@@ -252,7 +255,7 @@ def test_a_node_that_reports_often_is_written_down_once_an_hour(reg: Inside, lea
 def test_one_token_that_pretends_to_be_many_nodes_fills_a_bounded_list(
     reg: Inside, leaked: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc.index.nodes.NODES", 3)
+    monkeypatch.setattr("cachesvc.index.starts.nodes.NODES", 3)
     monkeypatch.setattr(signers, "SHOWN_NODES", 2)
     made = published(reg, leaked)
     for number in range(5):

@@ -11,7 +11,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.registry import gc, upkeep
+from cachesvc.registry.upkeep import gc, retention
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -97,7 +97,7 @@ def test_a_deleted_entry_leaves_the_other_environments_alone(reg: Inside) -> Non
     old, new = built(reg, "2.13.0"), built(reg, "2.15.0")
     reg.publish(old)
     reg.publish(new)
-    upkeep.delete_entry(reg.registry, ROOT, new.manifest.entry, new.revision)
+    retention.delete_entry(reg.registry, ROOT, new.manifest.entry, new.revision)
     assert offered(reg, "2.15.0") == []
     assert offered(reg, "2.13.0") == [old.revision]
 

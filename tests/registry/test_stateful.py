@@ -18,7 +18,8 @@ from registry_inside import ROOT, Clock, inside
 from registry_making import Publication, make
 
 from cachesvc.index.engine import open_sqlite
-from cachesvc.registry import gc, publish
+from cachesvc.registry import publish
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, InvalidRequest, LeaseLost, NotFound
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from registry_inside import ROOT, Clock, Column, Inside, inside
 
-from cachesvc.registry import audit, tokens
+from cachesvc.registry import audit
+from cachesvc.registry.access import tokens
+from cachesvc.schema.access import Rotation
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import Rotation
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.protocol import TokenAnswer, TokenRequest
 

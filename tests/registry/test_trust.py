@@ -16,8 +16,9 @@ from tuf.ngclient._internal.trusted_metadata_set import TrustedMetadataSet
 from tuf.ngclient.config import EnvelopeType
 
 from cachesvc.domain.access import ANY
-from cachesvc.registry import signers as registry_signers
-from cachesvc.registry import trust
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers as registry_signers
+from cachesvc.schema.revocations import RevocationRequest
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.trust_root.metadata import REVOKED
@@ -27,7 +28,6 @@ from cachesvc_client.wire.errors import NotFound, Untrusted
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
-from cachesvc_client.wire.revocations import RevocationRequest
 from tests.trust_root.repository import Files
 
 DAY = 86_400

@@ -13,7 +13,9 @@ from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import answers, download, gc, publish, tokens
+from cachesvc.registry import answers, download, publish
+from cachesvc.registry.access import tokens
+from cachesvc.registry.upkeep import gc
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec

@@ -14,7 +14,9 @@ from registry_making import FINGERPRINT, make
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import COLD_MODELS, KEPT_DAYS, NAMESPACE_COLD
-from cachesvc.registry import gc, inventory, reports, wanted
+from cachesvc.registry import inventory, reports, wanted
+from cachesvc.registry.upkeep import gc
+from cachesvc.schema.wanted import WantedAnswer
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -29,7 +31,6 @@ from cachesvc_client.wire.reports import (
     ReportRequest,
     RevisionReport,
 )
-from cachesvc_client.wire.wanted import WantedAnswer
 
 NAME = Name.parse("team/bert")
 NEW_TORCH = {**FINGERPRINT, "torch": "2.15.0"}
@@ -157,7 +158,7 @@ def test_who_may_report_a_cold_start_and_who_may_read_of_it(reg: Inside) -> None
 
 
 def test_no_token_fills_the_index(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cachesvc.index.cold_starts.NAMESPACE_COLD", 5)
+    monkeypatch.setattr("cachesvc.index.starts.cold_starts.NAMESPACE_COLD", 5)
     assert NAMESPACE_COLD >= 5
     reg.publish(make(reg.key))
     for number in range(9):

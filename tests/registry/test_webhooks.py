@@ -15,14 +15,16 @@ from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.outside import Destinations
-from cachesvc.registry import gc, holdings, quarantine, reports, tokens, webhooks
+from cachesvc.registry import reports, webhooks
+from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Registry
+from cachesvc.registry.upkeep import gc, holdings, quarantine
+from cachesvc.schema.webhooks import EVENTS, WebhookRecord, WebhookRequest
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest
 from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
-from cachesvc_client.wire.webhooks import EVENTS, WebhookRecord, WebhookRequest
 
 DAY = 86_400
 OPEN = Sender(Destinations(private=True), plain_http=True)

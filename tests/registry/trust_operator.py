@@ -9,14 +9,15 @@ from typing import Any
 
 from registry_inside import ROOT, Inside
 
-from cachesvc.registry import trust, trust_changes
+from cachesvc.registry.trust import changes as trust_changes
+from cachesvc.registry.trust import metadata
+from cachesvc.schema.trust_changes import RootRequest, TargetsRequest, TrustState
 from cachesvc.tuf import changes, files
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.files import RoleKeys
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
-from cachesvc_client.wire.trust_changes import RootRequest, TargetsRequest, TrustState
 from tests.trust_root.repository import Files
 
 
@@ -47,7 +48,7 @@ class Operator:
         return int(self.reg.clock.now)
 
     def file(self, name: str) -> bytes:
-        return trust.read_file(self.reg.registry, ROOT, name)
+        return metadata.read_file(self.reg.registry, ROOT, name)
 
     def state(self) -> TrustState:
         return trust_changes.read_state(self.reg.registry, ROOT)
@@ -110,5 +111,5 @@ class Operator:
 def own_keys(reg: Inside, folder: Path) -> Inside:
     """Let a registry make its own root, with keys in a folder."""
     reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder))
-    trust.prepare(reg.registry)
+    metadata.prepare(reg.registry)
     return reg

@@ -22,7 +22,7 @@ from cachesvc.api.app import create_app
 from cachesvc.domain.access import ANY
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.outside import Destinations
-from cachesvc.registry import tokens
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.protocol import TokenRequest

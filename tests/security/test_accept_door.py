@@ -18,6 +18,7 @@ from registry_making import Publication, make
 
 from cachesvc.agent.measures import Measures
 from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
 from cachesvc.cli.oci.transfer import receive
 from cachesvc.oci.bundle_artifact import put_bundle, tag_bundles
@@ -31,7 +32,6 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.kinds import RULES
 from cachesvc_client.node.installed import RestoreResult
-from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.queries.pull import pull
 from cachesvc_client.restore.accept import accept_bundles, accept_name

@@ -15,7 +15,7 @@ from mirroring import eventually, resolved, running_pair
 from registry_making import Api, Publication, Server, make, ok, refused
 
 from cachesvc.index.engine import view_sqlite
-from cachesvc.index.heads import Place
+from cachesvc.index.entries.heads import Place
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.ancestors import MAX_ANCESTORS, Ancestor, in_order, line_of
 from cachesvc_client.wire.digest import Digest

@@ -19,10 +19,15 @@ import pytest
 from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.index.uploads import Upload
+from cachesvc.index.packs.uploads import Upload
 from cachesvc.outside import Destinations
-from cachesvc.registry import claims, publishers, quarantine, signers, tokens, trust, webhooks
+from cachesvc.registry import claims, webhooks
+from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Limits
+from cachesvc.registry.trust import metadata, publishers, signers
+from cachesvc.registry.upkeep import quarantine
+from cachesvc.schema.publishers import PublisherRequest
+from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.tuf.changes import next_root, next_targets
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
@@ -34,8 +39,6 @@ from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
-from cachesvc_client.wire.publishers import PublisherRequest
-from cachesvc_client.wire.webhooks import WebhookRequest
 
 from .in_process import Answer, Application
 
@@ -325,7 +328,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
         reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder), peers=True)
-        trust.prepare(reg.registry)
+        metadata.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
             yield World(folder, reg, application)

@@ -17,7 +17,7 @@ import pytest
 from registry_making import Publication, Server, make, ok
 
 from cachesvc.bootstrap import key_path, knows_schema, open_empty
-from cachesvc.registry.backup import read_backup, restore_backup
+from cachesvc.registry.upkeep.backup import read_backup, restore_backup
 from cachesvc.settings import read_settings
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt

@@ -17,8 +17,11 @@ from registry_making import FINGERPRINT, make
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY, FRESH_SECONDS, Retention
-from cachesvc.index.inventory import Search
-from cachesvc.registry import audit, gc, inventory, tokens, upkeep
+from cachesvc.index.entries.search import Search
+from cachesvc.registry import audit, inventory
+from cachesvc.registry.access import tokens
+from cachesvc.registry.upkeep import gc
+from cachesvc.registry.upkeep import retention as changes
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane, Namespace
@@ -160,8 +163,8 @@ def test_a_publisher_stays_in_the_audit_after_its_entry_was_deleted(reg: Inside)
     second = make(reg.key, lane="pr-1", content=b"other")
     reg.bundle(first, token=token)
     reg.bundle(second, first.revision, token=token)
-    upkeep.delete_revision(reg.registry, ROOT, first.revision)
-    upkeep.delete_entry(reg.registry, ROOT, second.manifest.entry, None)
+    changes.delete_revision(reg.registry, ROOT, first.revision)
+    changes.delete_entry(reg.registry, ROOT, second.manifest.entry, None)
     rows = audit.audit_page(reg.registry, ROOT).rows
     for action in ("revision.delete", "entry.delete"):
         [details] = [row.details for row in rows if row.action == action]

@@ -18,10 +18,10 @@ from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 from cachesvc.agent import watch
 from cachesvc.agent.measures import Measures
 from cachesvc.agent.round import Keeper, Selection
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
-from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest

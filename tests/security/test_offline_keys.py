@@ -15,7 +15,10 @@ from registry_inside import ROOT, START, Clock, inside
 from trust_operator import Operator, generate, role_keys
 
 from cachesvc.domain.access import ANY, Role, Token
-from cachesvc.registry import signers, trust, trust_changes
+from cachesvc.registry.trust import changes as trust_changes
+from cachesvc.registry.trust import metadata as trust
+from cachesvc.registry.trust import signers
+from cachesvc.schema.trust_changes import KeysRequest
 from cachesvc.tuf import changes, files
 from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys, signer
@@ -28,7 +31,6 @@ from cachesvc_client.wire.errors import CacheSvcError, HeadConflict, Untrusted
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
-from cachesvc_client.wire.trust_changes import KeysRequest
 from tests.trust_root.repository import Files
 
 STOLEN = Token("t-stolen", "stolen", Role.admin, ANY)

@@ -13,7 +13,8 @@ from registry_inside import LIMITS, ROOT, Clock, Inside, inside
 from registry_making import Publication, make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import publish, upkeep
+from cachesvc.registry import publish
+from cachesvc.registry.upkeep import retention
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
@@ -157,6 +158,6 @@ def test_a_deleted_entry_makes_room_although_its_bytes_stay_for_the_grace(reg: I
     packs = [_made(reg.key, 1), _made(reg.key, 2)]
     for made in packs:
         assert reg.commit(_received(reg, made, TRUNK), made, token=TRUNK).created
-    upkeep.delete_entry(reg.registry, ROOT, packs[0].manifest.entry, None)
+    retention.delete_entry(reg.registry, ROOT, packs[0].manifest.entry, None)
     made = _made(reg.key, 3)
     assert reg.commit(_received(reg, made, TRUNK), made, token=TRUNK).created

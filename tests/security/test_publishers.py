@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc.api.publisher_routes import SPREAD_SECONDS
+from cachesvc.api.routes.publishers import SPREAD_SECONDS
 from cachesvc.oidc.documents import FETCH_SECONDS
 from cachesvc_client.bundle.seal import SigningKey
 

@@ -24,7 +24,7 @@ from cachesvc.domain.access import Role
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.short_cache import FRESH_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
-from cachesvc.registry import tokens
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Unauthenticated
 from cachesvc_client.wire.protocol import TokenRequest

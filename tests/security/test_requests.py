@@ -16,7 +16,7 @@ from registry_inside import START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Publication, Server, make, ok
 
 from cachesvc.api import logs
-from cachesvc.registry import tokens
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.protocol import TokenRequest

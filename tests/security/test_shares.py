@@ -15,7 +15,7 @@ from registry_inside import Clock, Inside, inside
 from registry_making import FINGERPRINT, make, refused
 
 from cachesvc.api.app import create_app
-from cachesvc.registry import tokens
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.protocol import TokenRequest

@@ -21,14 +21,15 @@ from cachesvc import outside
 from cachesvc.bootstrap import open_registry
 from cachesvc.domain.access import Role, Token
 from cachesvc.outside import Destinations
-from cachesvc.registry import audit, tokens, webhooks
+from cachesvc.registry import audit, webhooks
+from cachesvc.registry.access import tokens
+from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.settings import Settings
 from cachesvc.webhooks import sender
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TokenRequest
-from cachesvc_client.wire.webhooks import WebhookRequest
 
 OPEN = Sender(Destinations(private=True), plain_http=True)
 SECRET = "whsec_" + "a" * 44

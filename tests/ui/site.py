@@ -15,7 +15,10 @@ import httpx
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.registry import quarantine, reports, signers, tokens
+from cachesvc.registry import reports
+from cachesvc.registry.access import tokens
+from cachesvc.registry.trust import signers
+from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest

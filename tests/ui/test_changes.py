@@ -7,9 +7,11 @@ import re
 import pytest
 from registry_making import make
 
-from cachesvc.index.inventory import Search
-from cachesvc.registry import claims, upkeep
-from cachesvc_client.wire.admin import AuditRecord, Policy
+from cachesvc.index.entries.search import Search
+from cachesvc.registry import claims
+from cachesvc.registry.upkeep import retention
+from cachesvc.schema.access import AuditRecord
+from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
@@ -142,7 +144,7 @@ def test_a_collection_shows_its_plan_and_runs_once_it_is_confirmed(own_site: Sit
 def test_a_collection_that_makes_starts_cold_says_whose_and_asks(own_site: Site) -> None:
     own_site.start("llama", "d", "hit", files=1, used=1)
     own_site.inside.clock.now += 5 * 86_400
-    upkeep.set_policy(own_site.inside.registry, ROOT, Namespace("team"), Policy(unused_days=3))
+    retention.set_policy(own_site.inside.registry, ROOT, Namespace("team"), Policy(unused_days=3))
     own_site.token("late admin", "admin", "*")
     browser = own_site.browser("late admin")
     page = browser.page("/ui/collection")

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cachesvc.registry import quarantine
+from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.queries.explain import Explanation, explain, read_facts

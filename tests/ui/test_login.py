@@ -7,10 +7,10 @@ import pytest
 from registry_inside import ROOT, serving
 
 from cachesvc.domain.retention import DAY
-from cachesvc.registry import tokens
-from cachesvc.registry.sessions import MOST_SESSIONS, SESSION_SECONDS
+from cachesvc.registry.access import tokens
+from cachesvc.registry.access.sessions import MOST_SESSIONS, SESSION_SECONDS
+from cachesvc.schema.access import Expiry
 from cachesvc.ui.open_routes import LOGINS
-from cachesvc_client.wire.admin import Expiry
 
 from .site import Browser, Page, Site
 
@@ -290,7 +290,7 @@ def test_a_session_opens_no_route_of_the_api(shared_site: Site) -> None:
 
 
 def test_collection_deletes_the_sessions_that_are_over(own_site: Site) -> None:
-    from cachesvc.registry import gc
+    from cachesvc.registry.upkeep import gc
 
     own_site.browser("reader")
     own_site.inside.clock.now += SESSION_SECONDS

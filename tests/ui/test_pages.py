@@ -14,7 +14,8 @@ from registry_making import make
 
 from cachesvc.queries.coverage import cover
 from cachesvc.queries.planned import Plan
-from cachesvc.registry import names, signers
+from cachesvc.registry import names
+from cachesvc.registry.trust import signers
 from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import FILTERS, ago_text, count_text, environment_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey

@@ -7,10 +7,10 @@ import pytest
 from registry_inside import ROOT
 
 from cachesvc.domain.retention import DAY
-from cachesvc.registry import tokens
-from cachesvc.registry.sessions import MOST_SESSIONS
+from cachesvc.registry.access import tokens
+from cachesvc.registry.access.sessions import MOST_SESSIONS
+from cachesvc.schema.access import Expiry, Rotation
 from cachesvc.ui.open_routes import LOGIN_SECONDS
-from cachesvc_client.wire.admin import Expiry, Rotation
 from cachesvc_client.wire.errors import InvalidRequest
 
 from .person import fails, log_in, logins

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.publishers import PublisherRecord, PublisherRequest
 from tests.e2e.registries import serve
 from tests.security.issuer import Issuer, running_issuer
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from cachesvc.schema.namespaces import Policy
+from cachesvc.schema.wanted import WantedAnswer, WantedTarget
 from cachesvc.warm.missing import plan_missing
 from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest
-from cachesvc_client.wire.wanted import WantedAnswer, WantedTarget
 
 from .conftest import TINY, command
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Namespace

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from cachesvc_client.node.shared_store import SharedStoreWriter
+from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.node.store_files import open_plain_file
 from cachesvc_client.wire.digest import Digest
 

@@ -39,17 +39,8 @@ def _admin(
 
 
 for _module in (
-    *("access", "signers", "publishers", "webhooks", "entries", "revisions"),
-    *(
-        "trust",
-        "trust_root",
-        "trust_targets",
-        "trust_draft",
-        "upkeep",
-        "doctor",
-        "republish",
-        "transfer",
-        "backup",
-    ),
+    *("access", "trust.signers", "trust.publishers", "webhooks", "entries", "revisions"),
+    *("trust.show", "trust.root", "trust.targets", "trust.draft"),
+    *("upkeep", "doctor", "republish", "transfer", "backup"),
 ):
     importlib.import_module(f"{__name__}.{_module}")

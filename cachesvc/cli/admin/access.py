@@ -22,18 +22,11 @@ from cachesvc.console.output import (
     show_table,
 )
 from cachesvc.queries.registry_calls import all_pages, path_with_query
+from cachesvc.schema.access import AuditPage, Expiry, Rotation
+from cachesvc.schema.namespaces import BOUNDS, NamespaceRecord, Policy, RequireRequest
 from cachesvc_client.console.listing import moment
 from cachesvc_client.console.tables import bytes_text, time_text
 from cachesvc_client.queries.names import Connection
-from cachesvc_client.wire.admin import (
-    BOUNDS,
-    AuditPage,
-    Expiry,
-    NamespaceRecord,
-    Policy,
-    RequireRequest,
-    Rotation,
-)
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest

@@ -44,7 +44,7 @@ def backup(
     """
     _require_local(context, "backup")
     from cachesvc.bootstrap import key_files, open_running, require_registry
-    from cachesvc.registry.backup import digest_of, parts_of, write_backup
+    from cachesvc.registry.upkeep.backup import digest_of, parts_of, write_backup
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
@@ -85,7 +85,7 @@ def restore(
     """
     _require_local(context, "restore")
     from cachesvc.bootstrap import has_store, key_path, knows_schema, open_empty, require_empty
-    from cachesvc.registry.backup import (
+    from cachesvc.registry.upkeep.backup import (
         check_store_empty,
         digest_of,
         parts_of,

@@ -12,11 +12,11 @@ from cachesvc.console.output import Apply, AsJson, Form, Output, print_json, sho
 from cachesvc.queries.inventory import print_entry, read_entry
 from cachesvc.queries.matching import Place, entries_in, names_in
 from cachesvc.queries.registry_calls import all_pages, complete_digest, path_with_query
+from cachesvc.schema.entries import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.console.documents import error_record
 from cachesvc_client.console.listing import digest_text
 from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.queries.names import Connection
-from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.text import count_text
 

@@ -16,18 +16,17 @@ import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
 from cachesvc.queries.registry_calls import all_pages, complete_digest
+from cachesvc.schema.entries import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.console.listing import Columns, digest_text, moment
 from cachesvc_client.console.tables import bytes_text
-from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
-from cachesvc_client.queries.trust import check_publisher
+from cachesvc_client.queries.trust import check_publisher, node_store
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.ancestors import in_order, line_of
 from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
@@ -46,6 +45,7 @@ from .revisions import revisions
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
     from cachesvc_client.http.registry import Remote
+    from cachesvc_client.node.store import NodeStore
 
 Expires = Annotated[
     str | None,
@@ -164,7 +164,7 @@ class _Operator:
         """Reads what ``config`` names. Raises ``InvalidRequest`` without a signing key."""
         key = demand_signer(config, "no signing key: the bytes are signed again as what they become")
         acceptance = acceptance_of(config, remote).trusting(key.public)
-        return cls(key, acceptance, NodeStore(config.store or default_root()), lifetime)
+        return cls(key, acceptance, node_store(config), lifetime)
 
 
 def _checked_heads(

@@ -22,12 +22,7 @@ from cachesvc.console.output import (
 )
 from cachesvc.queries.matching import entries_in, is_pattern
 from cachesvc.queries.registry_calls import complete_digest
-from cachesvc_client.console.documents import present
-from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
-from cachesvc_client.console.tables import bytes_text, time_text
-from cachesvc_client.queries.names import Connection
-from cachesvc_client.queries.provenance import proof_facts, provenance_facts
-from cachesvc_client.wire.admin import (
+from cachesvc.schema.entries import (
     MAX_DESCENDANTS,
     Descendant,
     ProvenanceRecord,
@@ -36,6 +31,11 @@ from cachesvc_client.wire.admin import (
     RevisionRecord,
     Withheld,
 )
+from cachesvc_client.console.documents import present
+from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
+from cachesvc_client.console.tables import bytes_text, time_text
+from cachesvc_client.queries.names import Connection
+from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text

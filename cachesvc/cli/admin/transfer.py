@@ -13,6 +13,8 @@ import typer
 from cachesvc.console.output import Apply, AsJson, show_line, show_plan
 from cachesvc.domain.offers import OfferFacts, withheld
 from cachesvc.queries.registry_calls import all_pages
+from cachesvc.schema.entries import EntryPage, RevisionRecord
+from cachesvc.schema.namespaces import NamespaceRecord
 from cachesvc_client.bundle.check import Policy
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey, key_text
 from cachesvc_client.console.listing import Columns, digest_text, name_text
@@ -20,7 +22,6 @@ from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.names import LATEST, Name, Namespace

@@ -11,13 +11,13 @@ import typer
 from cachesvc.console.output import Apply, AsJson, print_json, show_facts, show_line, show_plan, show_table
 from cachesvc.queries.matching import check_namespace
 from cachesvc.queries.registry_calls import path_with_query
+from cachesvc.schema.mirrors import MirrorState
+from cachesvc.schema.upkeep import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
 from cachesvc_client.console.tables import aligned, bytes_text, environment_label
 from cachesvc_client.queries.names import Connection
-from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotWarm
-from cachesvc_client.wire.mirrors import MirrorState
 from cachesvc_client.wire.text import count_text
 
 from ..arguments import parse_namespace

@@ -17,16 +17,10 @@ from cachesvc.console.output import (
     show_plan,
     show_table,
 )
+from cachesvc.schema.webhooks import EVENTS, TEST, DeliveryOutcome, WebhookRecord, WebhookRequest
 from cachesvc_client.console.listing import Columns, moment
 from cachesvc_client.console.tables import time_text
 from cachesvc_client.wire.errors import NotFound, Unavailable
-from cachesvc_client.wire.webhooks import (
-    EVENTS,
-    TEST,
-    DeliveryOutcome,
-    WebhookRecord,
-    WebhookRequest,
-)
 
 from ..arguments import WebhookId, parse_namespace, parse_option
 from ..group import Group

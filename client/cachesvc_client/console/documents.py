@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from ..wire.admin import BOUNDS, Policy
 from ..wire.errors import CacheSvcError
 from ..wire.protocol import EnvironmentUse
 from ..wire.reports import STATES
@@ -44,10 +43,6 @@ UNITS = {
 """Names that fields of numbers have in an answer, where their own name lacks the unit or what is counted."""
 RENAMED = {"mend": "fix"}
 """Names that other fields have in an answer. The wire keeps the old ones."""
-UNLIMITED = "none"
-"""A bound of a policy that bounds nothing; the word that `namespaces set` takes for it."""
-BY_DEFAULT = "default"
-"""A bound of a policy that is as the registry's settings say."""
 
 
 def format_of(command: str) -> str:
@@ -80,9 +75,9 @@ def error_record(error: CacheSvcError) -> dict[str, Any]:
 
 def present(value: object) -> Any:
     """Return a value as answers have it: records as objects with all their fields, numbers under names with
-    their unit, and times as texts."""
-    if isinstance(value, Policy):
-        return {name: _bound(getattr(value, name), most) for name, (_, most) in BOUNDS.items()}
+    their unit, and times as texts. A record with a method ``shown`` says itself how an answer has it."""
+    if shown := getattr(type(value), "shown", None):
+        return shown(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         starts = {name: fields.pop(name) for name in STATES} if isinstance(value, EnvironmentUse) else None
@@ -107,9 +102,3 @@ def _field(name: str, value: object) -> tuple[str, Any]:
     if name in UNITS and (isinstance(value, (int, float)) or name == "measured"):
         return UNITS[name], present(value)
     return RENAMED.get(name, name), present(value)
-
-
-def _bound(value: int | None, most: int) -> int | str:
-    if value is None:
-        return BY_DEFAULT
-    return UNLIMITED if value == most else value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..wire.admin import NamespaceRecord
 from ..wire.errors import CacheSvcError, Forbidden
 from ..wire.names import Namespace
 from ..wire.protocol import NameSummary, WhoAmI
@@ -19,6 +19,13 @@ R = TypeVar("R")
 
 SECONDS = 1.0
 """How long completion waits for the registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespace:
+    """A row of the list of namespaces, of which this needs the name alone."""
+
+    namespace: Namespace
 
 
 class Connection(Protocol):
@@ -52,7 +59,7 @@ def namespaces_of(registry: Connection) -> list[Namespace]:
     if who.namespace != "*":
         return [Namespace(who.namespace)]
     try:
-        return [row.namespace for row in registry.rows("/v1/namespaces", NamespaceRecord)]
+        return [row.namespace for row in registry.rows("/v1/namespaces", _Namespace)]
     except Forbidden:
         raise Forbidden(
             f"token {who.token} reads every namespace, and only an administrator's token lists them",

@@ -18,7 +18,7 @@ from ..bundle.seal import PublicKey
 from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
-from ..node.store import NodeStore, default_root
+from ..node.store import NodeStore
 from ..restore.accept import nothing_offered
 from ..trust.accept import Acceptance, Accepted
 from ..trust_root.registry_metadata import policy_of
@@ -26,7 +26,7 @@ from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
-from .trust import demand_trust
+from .trust import demand_trust, node_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ def pull(
     with registry_of(config) as remote:
         demand_trust(config)
         _make_folder(into)
-        store = NodeStore(config.store or default_root())
+        store = node_store(config)
         acceptance = config.acceptance(policy_of(config, store, remote))
         if every:
             answers = list(_answers(remote, config, name, tags))
         else:
-            answers = [remote.resolve(_request(config, name, tags))]
+            answers = [remote.resolve(request_here(config, name, tags))]
         rows = [row for answer in answers for row in answer.revisions]
         if not rows:
             raise nothing_offered(name, [row for answer in answers for row in answer.rejected])
@@ -87,7 +87,8 @@ def _make_folder(into: Path) -> None:
         raise StorageFull(f"{into}: {error.strerror}", "name a folder that you may write to") from None
 
 
-def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:
+def request_here(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:
+    """Return the request for what fits this environment."""
     return ResolveRequest(name.namespace, name.name, detect(), tags=tags, lane=config.lane)
 
 
@@ -102,7 +103,7 @@ def every_revision(
 def _answers(remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]) -> Iterator[ResolveAnswer]:
     """Yield the registry's answer for each entry under a name, which is requested with its own
     fingerprint."""
-    tag = remote.resolve(_request(config, name, tags)).tag or name.tag
+    tag = remote.resolve(request_here(config, name, tags)).tag or name.tag
     for row in remote.entries(Name(name.namespace, name.name, tag)):
         if row.lane is None or row.lane == config.lane:
             request = ResolveRequest(

@@ -57,16 +57,21 @@ def _how_to_trust(config: Config) -> str:
     return hint
 
 
+def node_store(config: Config) -> NodeStore:
+    """Return the store of this node, which keeps packs, answers and trust metadata."""
+    return NodeStore(config.store or default_root())
+
+
 def registry_policy(config: Config, remote: Remote) -> Policy | None:
     """Return who decides about signers by the registry's present trust metadata; ``None`` without a pinned
     root, and then the node store, which keeps the metadata, is not opened. Raise as `policy_of` does."""
     if config.trust_root is None:
         return None
-    return policy_of(config, NodeStore(config.store or default_root()), remote)
+    return policy_of(config, node_store(config), remote)
 
 
 def policy_here(config: Config) -> tuple[Policy | None, NodeStore]:
     """Return who decides about signers by the trust metadata that this node has, and the node store, which
     keeps them; no registry is asked. Raise as `policy_of_node` does."""
-    store = NodeStore(config.store or default_root())
+    store = node_store(config)
     return policy_of_node(config, store)[0], store

@@ -14,7 +14,7 @@ from packing import KEY
 from registry_inside import START, Clock, Inside, inside
 from registry_making import FINGERPRINT, make
 
-from cachesvc.registry import tokens
+from cachesvc.registry.access import tokens
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ALL

@@ -1,0 +1,1 @@
+"""Route requests: each parses, authorises, calls one use case and renders."""

@@ -1,0 +1,64 @@
+"""Routes that need no token: they say nothing about what the registry holds."""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+
+import cachesvc
+from cachesvc.door.route import DoorRoute
+from cachesvc.registry import health
+from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
+
+from ..access import TheRegistry
+from ..edge import Json
+from ..metrics import CONTENT_TYPE, TheMetrics
+from ..openapi import Health, Home, Readiness, errors
+
+WEB_PAGE = "/ui"
+"""Path of the web page, where there is one."""
+
+router = APIRouter(tags=["service"], route_class=DoorRoute, responses=errors())
+
+
+@router.get("/", response_model=Home, responses={303: {"description": "A browser is sent to the web page."}})
+async def get_home(request: Request) -> Response:
+    """Says what answers here and where to go on; a browser is sent to the web page, if there is one."""
+    web_page = WEB_PAGE if request.app.state.web_page else None
+    if web_page and "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(web_page, 303, {"Vary": "Accept"})
+    answer = Json(Home("cachesvc", cachesvc.__version__, API_VERSION, "/openapi.json", "/healthz", web_page))
+    answer.headers["Vary"] = "Accept"
+    return answer
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def get_openapi(request: Request) -> JSONResponse:
+    """Return the description of all routes."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz() -> Json:
+    """Says that the process answers; `/readyz` is about its backends."""
+    return Json(Health("ok"))
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+async def readyz(registry: TheRegistry) -> Json:
+    """Says whether index, blob store and hot store can be used now. Ready needs the first two."""
+    ready, parts = await to_thread.run_sync(health.readiness, registry)
+    return Json(Readiness(ready, parts), 200 if ready else 503)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(counts: TheMetrics) -> Response:
+    """Returns the metrics in Prometheus's text format."""
+    return Response(await to_thread.run_sync(counts.render), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/info", response_model=InfoAnswer)
+async def info() -> Json:
+    """Says that this is a cachesvc registry, and its versions."""
+    return Json(InfoAnswer("cachesvc", cachesvc.__version__, API_VERSION))

@@ -1,0 +1,1 @@
+"""``cachesvc admin trust | signers | publishers``: whose signatures count, and for what."""

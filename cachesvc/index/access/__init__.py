@@ -1,0 +1,1 @@
+"""Store who may do what: tokens, sessions, signers, publishers and the trust metadata."""

@@ -1,0 +1,1 @@
+"""Store entries, their revisions, what they descend from, and what was withdrawn."""

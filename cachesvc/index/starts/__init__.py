@@ -1,0 +1,1 @@
+"""Store what starts of services reported: outcomes, environments and nodes."""

@@ -1,0 +1,1 @@
+"""Authenticate tokens and people, and manage what they log in with."""

@@ -1,0 +1,1 @@
+"""Decide whose signatures count: the trust metadata, signers, trusted publishers and provenance."""

@@ -1,0 +1,1 @@
+"""Keep the registry in order: retention, collection, repair, quotas, quarantine and backups."""
