@@ -23,7 +23,7 @@ from cachesvc_client.canary import comparisons, side_run
 from cachesvc_client.canary.beside import SideTrial
 from cachesvc_client.canary.comparisons import Comparisons
 from cachesvc_client.kinds.frames.eager import EagerGraph
-from cachesvc_client.kinds.frames.giver import _watched
+from cachesvc_client.kinds.frames.replay.replayer import _watched
 from cachesvc_client.kinds.kind import Comparison
 
 

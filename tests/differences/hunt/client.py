@@ -43,9 +43,9 @@ def save_records() -> list[str]:
 
 def read_records() -> None:
     """Read the files of frames now, so that children need not."""
-    giver = getattr(_process().kinds["frames"], "_giver", None)
-    if giver is not None and hasattr(giver, "_read"):
-        giver._read()
+    replayer = getattr(_process().kinds["frames"], "_replayer", None)
+    if replayer is not None and hasattr(replayer, "_read"):
+        replayer._read()
 
 
 def give_no_frames() -> None:
@@ -58,8 +58,8 @@ def frames_given() -> int:
 
 def refused_frames() -> list[str]:
     """Return why no frame was given."""
-    giver = getattr(_process().kinds["frames"], "_giver", None)
-    return [str(reason) for reason in getattr(giver, "reasons", {})]
+    replayer = getattr(_process().kinds["frames"], "_replayer", None)
+    return [str(reason) for reason in getattr(replayer, "reasons", {})]
 
 
 def report() -> tuple[str, list[str]]:

@@ -122,7 +122,7 @@ def kernel_names():
     PyTorch asked for this machine's."""
     from torch._inductor import async_compile, codecache
 
-    from cachesvc_client.kinds.frames.deferred import sources_of_builder
+    from cachesvc_client.kinds.frames.replay.deferred import sources_of_builder
 
     asked = []
     async_compile.torch_key = lambda torch_key=async_compile.torch_key: asked.append(1) or torch_key()
@@ -143,8 +143,8 @@ def recorded_sources():
 
     from cachesvc_client.kinds.frames import stored
 
-    giver = process().kinds["frames"]._giver
-    files = giver._files if giver is not None else ()
+    replayer = process().kinds["frames"]._replayer
+    files = replayer._files if replayer is not None else ()
     same = {stored.read(file).sources == codecache.torch_key() for file in files}
     return None if not same else same == {True}
 

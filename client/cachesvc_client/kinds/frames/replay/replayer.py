@@ -1,4 +1,4 @@
-"""Gives Dynamo a recorded frame in the place of a trace.
+"""Replays a recorded frame in the place of a trace of Dynamo's.
 
 First everything is compared that decides whether the record is of this frame: the code, the backend, the
 settings of the process, and all code that was traced. Then all recorded guards must hold (`guards`). So no
@@ -15,20 +15,20 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...graphs import signatures
-from ...graphs.operators import RegisteredFunctions
-from ..kind import Comparison
-from . import ambient, gpu_libraries, stored
-from .arguments import FrameCall
+from ....graphs import operators, signatures
+from ....graphs.operators import RegisteredFunctions
+from ...kind import Comparison
+from .. import gpu_libraries, stored
+from ..arguments import FrameCall
+from ..describe import ambient
+from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
+from ..describe.objects import changed
+from ..describe.reads import changed_read
+from ..eager import EagerGraph, deferred_function_of, function_of
+from ..guards.live import Differs, live_guards
+from ..modules import loaded_from
+from ..stored import FramesFile, RecordedFrame
 from .deferred import read_graph, sources_of_builder
-from .describe import changed
-from .eager import EagerGraph, deferred_function_of, function_of
-from .graph_facts import changed_operator
-from .groups import changed_group, groups_of_job, is_of_another_rank
-from .guards import Differs, live_guards
-from .modules import loaded_from
-from .stored import FramesFile, RecordedFrame
-from .traced_reads import changed_read
 
 _log = logging.getLogger("cachesvc")
 _IN_THIS_PROCESS = {"compile_threads": 1}
@@ -36,7 +36,7 @@ _IN_THIS_PROCESS = {"compile_threads": 1}
 workers, for which it hashes the sources of torch. Nothing is left for them to compile."""
 
 
-class Giver:
+class FrameReplayer:
     """Holds the frames of the files that this process may use.
 
     Attributes:
@@ -74,7 +74,7 @@ class Giver:
         self._files = {path: file for path, file in self._files.items() if path.name not in names}
         self.used = {name: None for name in self.used if name not in names}
 
-    def give(self, call: FrameCall, backend: Any) -> Any:
+    def replay(self, call: FrameCall, backend: Any) -> Any:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
         differences: list[str] = []
@@ -86,10 +86,10 @@ class Giver:
                     match = _Match(frame, file, self._comparison(path.name))
                     try:
                         here = here or _here(call, backend)
-                        if is_of_another_rank(frame.groups, here.groups):
+                        if is_of_another_rank(frame.facts.groups, here.groups):
                             of_another_rank = True
                             continue
-                        answer = self._give(match, call, backend, here)
+                        answer = self._replay(match, call, backend, here)
                     except Differs as differs:
                         differences.append(f"{call.name}: {differs}")
                         continue
@@ -119,22 +119,22 @@ class Giver:
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
         return {path: file for path, file in self._files.items() if file is not None}
 
-    def _give(self, match: _Match, call: FrameCall, backend: Any, here: _Here) -> Any:
+    def _replay(self, match: _Match, call: FrameCall, backend: Any, here: _Here) -> Any:
         """Return Dynamo's result. Raises ``Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
         frame = match.frame
-        if why := changed_group(frame.groups, here.groups):
+        if why := changed_group(frame.facts.groups, here.groups):
             raise Differs(why)
         if here.backend != frame.backend:
             raise Differs("compiled with other options")
-        if here.settings != frame.settings:
-            raise Differs(f"other settings: {ambient.changed_settings(frame.settings, here.settings)}")
-        if name := changed(frame.traced):
+        if here.settings != frame.facts.settings:
+            raise Differs(f"other settings: {ambient.changed_settings(frame.facts.settings, here.settings)}")
+        if name := changed(frame.facts.traced):
             raise Differs(f"{name} is other code")
-        if why := changed_read(frame.reads):
+        if why := changed_read(frame.facts.reads):
             raise Differs(why)
-        if why := changed_operator(frame, self._registered):
+        if why := _changed_operator(frame, self._registered):
             raise Differs(why)
         if frame.skip is not None:
             return _skip(frame)
@@ -142,10 +142,10 @@ class Giver:
         if required and (reason := match.file.not_comparable(frame)):
             raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
-        with gpu_libraries.started(frame.libraries):
+        with gpu_libraries.started(frame.output.libraries):
             manager = live_guards(frame, call)
         _install_functions(match, call, backend.config)
-        code = _code(frame.bytecode)
+        code = _code(frame.output.bytecode)
         _note_output(code, call.code)
         return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))
 
@@ -174,7 +174,7 @@ class _File:
 
     def not_comparable(self, frame: RecordedFrame) -> str:
         """Return why the canary cannot compare a graph of the frame, or an empty text."""
-        return next((why for name in frame.graphs if (why := self._content.eager[name].refused)), "")
+        return next((why for name in frame.output.graphs if (why := self._content.eager[name].refused)), "")
 
 
 def _watched(comparison: Comparison, eager: EagerGraph, compiled: Any) -> Any:
@@ -225,6 +225,18 @@ def _code(serialized: Any) -> types.CodeType:
     return code
 
 
+def _changed_operator(frame: RecordedFrame, registered: RegisteredFunctions) -> str:
+    """Return in words the first operator of a record that is another one here; else an empty text."""
+    for name, recorded in frame.facts.operators.items():
+        try:
+            now = operators.describe_operator(name, registered)
+        except LookupError as error:
+            return str(error)
+        if now != recorded:
+            return f"operator {name} is other code"
+    return ""
+
+
 def _skip(frame: RecordedFrame) -> Any:
     """Return the result with which Dynamo runs a frame as it is."""
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
@@ -259,11 +271,11 @@ def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any
     from torch._inductor import config
 
     frame = match.frame
-    for name in frame.graphs:
+    for name in frame.output.graphs:
         if name not in call.globals:
             with config.patch({**options, **_IN_THIS_PROCESS}):
-                call.globals[name] = match.file.graph(name, match.comparison, name in frame.as_plain)
-    for name, serialized in frame.resumes.items():
+                call.globals[name] = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+    for name, serialized in frame.output.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)
 

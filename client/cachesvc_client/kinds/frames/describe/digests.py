@@ -17,8 +17,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...graphs import released
-from ...graphs.constants import PLAIN, code_digest, constant_text, qualified_name
+from ....graphs import released
+from ....graphs.constants import PLAIN, code_digest, constant_text, qualified_name
 
 _PYTHONS_OWN = frozenset({
     *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from ...graphs import ambient, released
-from .deferred import code_cache, with_stand_ins
-from .describe import text_of
+from ....graphs import ambient, released
+from ..replay.deferred import code_cache, with_stand_ins
+from .objects import text_of
 
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
 """Names under which a wrapper of ``torch.compile`` keeps the backend (torch 2.10 to 2.15)."""

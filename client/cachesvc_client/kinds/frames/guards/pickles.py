@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ...graphs.memory import overlaps
-from .guard_words import guard_words, source_of_object
+from ....graphs.memory import overlaps
+from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
     *("torch", "sympy", "mpmath", "builtins", "collections", "functools", "operator", "_operator"),

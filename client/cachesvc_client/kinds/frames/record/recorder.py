@@ -13,20 +13,22 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ...graphs import released, request
-from ...graphs.operators import RegisteredFunctions
-from ...hooks import counters, imports
-from . import ambient, eager, guard_pickles, stored
-from .arguments import FrameCall
+from ....graphs import released, request
+from ....graphs.operators import RegisteredFunctions
+from ....hooks import counters, imports
+from .. import eager, stored
+from ..arguments import FrameCall
+from ..describe import ambient
+from ..describe.groups import groups_of_job
+from ..guards import pickles
+from ..guards.pickles import recording_settings
+from ..modules import compiled_modules
+from ..names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
+from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
-from .groups import groups_of_job
-from .guard_pickles import recording_settings
-from .modules import compiled_modules
-from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .package import FramePackage
+from .reads_hooks import ReadsHooks
 from .sources import compiled_graphs, drop_texts, make_lean
-from .stored import FramesFile, RecordedFrame, Skip
-from .traced_reads import ReadsHooks
 
 _BITS = 60
 
@@ -83,7 +85,7 @@ class Recorder:
             self.refused[frame_call.name] = str(error)
             return call()
         code = SerializedCode.from_code_object(frame_call.code)
-        frame = RecordedFrame(code, described, self._settings_now(backend), groups=groups)
+        frame = RecordedFrame(code, described, FrameFacts(self._settings_now(backend), groups))
         package = FramePackage(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}
@@ -138,16 +140,16 @@ class Recorder:
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
         for name, frame in self._frames:
-            if any(graph not in results for graph in frame.graphs):
+            if any(graph not in results for graph in frame.output.graphs):
                 self.refused[name] = _not_kept()
                 continue
-            compiled = [one for graph in frame.graphs for one in compiled_graphs(results[graph])]
+            compiled = [one for graph in frame.output.graphs for one in compiled_graphs(results[graph])]
             if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
                 self.refused[name] = why
                 continue
             kept.append(frame)
-            graphs |= {graph: _pickled(results[graph]) for graph in frame.graphs}
-        if not any(frame.bytecode for frame in kept):
+            graphs |= {graph: _pickled(results[graph]) for graph in frame.output.graphs}
+        if not any(frame.output.bytecode for frame in kept):
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
@@ -168,7 +170,7 @@ class Recorder:
             package.refused = package.refused or f"its code holds an object: {_first_line(error)}"
         if package.refused:
             self.refused[name] = package.refused
-        elif frame.bytecode is not None or frame.skip is not None:
+        elif frame.output.bytecode is not None or frame.skip is not None:
             self._frames.append((name, frame))
 
     def _serialize(self, call: imports.Call) -> Any:
@@ -178,9 +180,9 @@ class Recorder:
             return call()
         package = self._now[-1]
         try:
-            kept, package.frame.without_hooks = guard_pickles.split_hooks(guards)
+            kept, package.frame.without_hooks = pickles.split_hooks(guards)
             package.note_guards(builder, guards, output_graph)
-            return guard_pickles.write(manager, builder, kept, output_graph)
+            return pickles.write(manager, builder, kept, output_graph)
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
             package.refused = f"a guard cannot be recorded: {_first_line(error)}"
             return b""

@@ -16,11 +16,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...graphs import targets
-from ...graphs.code_digest import FollowedCode
-from .describe import describe, text_of
-from .digests import digest
-from .groups import describe_of_job
+from ....graphs import targets
+from ....graphs.code_digest import FollowedCode
+from ..describe.digests import digest
+from ..describe.groups import describe_of_job
+from ..describe.objects import describe, text_of
 
 Words = Callable[[Any, Any, Any], str]
 """Takes the guard, its object and the sizes and strides that the compiled code has for the tensor; returns

@@ -12,11 +12,11 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import guard_pickles
-from .describe import has_name, traced_functions
-from .digests import class_digest
-from .guards import marks_of
-from .stored import RecordedFrame
+from ..describe.digests import class_digest
+from ..describe.objects import has_name, traced_functions
+from ..guards import pickles
+from ..guards.live import marks_of
+from ..stored import RecordedFrame
 from .traced_reads import TracedReads
 
 _GLOBAL = re.compile(r"\bG\['(\w+)'\]")
@@ -52,8 +52,8 @@ class FramePackage:
         from torch._dynamo.package import SerializedCode
 
         self.frame.guards = guards_state
-        self.frame.bytecode = SerializedCode.from_code_object(dynamo_code)
-        self.frame.modules |= self._modules
+        self.frame.output.bytecode = SerializedCode.from_code_object(dynamo_code)
+        self.frame.output.modules |= self._modules
 
     def add_inlined_source(self, sources: Any) -> None:
         """Do nothing: Dynamo leaves out the code in which a trace failed, see `note_reads`."""
@@ -61,19 +61,19 @@ class FramePackage:
     def note_reads(self, reads: TracedReads) -> None:
         """Take the code that was traced, and what the trace read without a guard."""
         self.refused = self.refused or reads.refused
-        self.frame.reads = reads.recorded()
+        self.frame.facts.reads = reads.recorded()
         try:
-            self.frame.traced = traced_functions(reads.codes)
+            self.frame.facts.traced = traced_functions(reads.codes)
         except LookupError as error:
             self.refused = self.refused or str(error)
 
     def add_import_source(self, alias: str, module_name: str) -> None:
         """Take a module that the bytecode names."""
-        self.frame.modules[alias] = module_name
+        self.frame.output.modules[alias] = module_name
 
     def add_backend_id(self, backend_id: str, _backend: Any = None) -> None:
         """Take the name of a compiled graph."""
-        self.frame.graphs = (*self.frame.graphs, backend_id)
+        self.frame.output.graphs = (*self.frame.output.graphs, backend_id)
 
     def add_resume_function(self, code: types.CodeType, _module: str, name: str) -> None:
         """Take a function that goes on after a graph break."""
@@ -82,20 +82,20 @@ class FramePackage:
 
         if code.co_freevars and not hasattr(OutputGraph, "install_resume_function_global"):
             self.refused = "a graph break in a function with free variables, on this torch"
-        self.frame.resumes[name] = SerializedCode.from_code_object(code)
+        self.frame.output.resumes[name] = SerializedCode.from_code_object(code)
 
     def note_guards(self, builder: Any, guards: Any, output_graph: Any) -> None:
         """Take the global names that guards read, and the marks on the sizes of tensors."""
-        self.frame.builtins = output_graph.name_of_builtins_dict_key_in_fglobals or ""
+        self.frame.output.builtins = output_graph.name_of_builtins_dict_key_in_fglobals or ""
         self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
         for guard in guards:
-            if guard_pickles.is_of_tensor(guard) and (marks := marks_of(builder.get(guard))):
-                self.frame.markings[guard.name] = marks
+            if pickles.is_of_tensor(guard) and (marks := marks_of(builder.get(guard))):
+                self.frame.facts.markings[guard.name] = marks
 
     def _note_class(self, kind: type) -> str:
         """Take a class that is found under its name; return that."""
         name = f"{kind.__module__}:{kind.__qualname__}"
-        self.frame.classes[name] = class_digest(kind)
+        self.frame.facts.classes[name] = class_digest(kind)
         return name
 
     def check_globals(self, added: Mapping[str, Any]) -> None:
@@ -104,14 +104,15 @@ class FramePackage:
 
         ``added``: what Dynamo put into the globals of the function, by name.
         """
-        if self.frame.bytecode is None:
+        if self.frame.output.bytecode is None:
             return
-        self.frame.as_plain = tuple(name for name in self.frame.graphs if _is_as_plain(added.get(name)))
-        known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
-        for name in ({*_global_names(self.frame.bytecode)} | self._names) & added.keys() - known:
+        output = self.frame.output
+        output.as_plain = tuple(name for name in output.graphs if _is_as_plain(added.get(name)))
+        known = {*output.modules, *output.graphs, *output.resumes}
+        for name in ({*_global_names(self.frame.output.bytecode)} | self._names) & added.keys() - known:
             value = added[name]
             if isinstance(value, type) and has_name(value):
-                self.frame.modules[name] = self._note_class(value)
+                self.frame.output.modules[name] = self._note_class(value)
             elif not name.startswith(_BUILTINS):
                 why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
                 self.refused = self.refused or why or f"Dynamo made the global {name} for it"

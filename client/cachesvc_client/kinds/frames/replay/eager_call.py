@@ -11,8 +11,8 @@ import functools
 import inspect
 from typing import Any
 
-from ...hooks import imports
-from .ambient import inductor_backend
+from ....hooks import imports
+from ..describe.ambient import inductor_backend
 
 _PARAMETERS = ("compiler_fn", "export", "compile_id")
 """The parameters of ``torch._dynamo.convert_frame._compile`` that are read here (torch 2.10 to 2.15)."""

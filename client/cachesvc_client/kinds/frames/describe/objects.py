@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...graphs import stock
-from ...graphs.constants import PLAIN, code_digest, own_attributes
+from ....graphs import stock
+from ....graphs.constants import PLAIN, code_digest, own_attributes
+from ..stored import TracedFunction
 from .digests import class_digest, digest, function_digest
 from .groups import describe_of_job
-from .stored import TracedFunction
 
 _OF_C = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),

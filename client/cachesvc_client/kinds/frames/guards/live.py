@@ -19,13 +19,13 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...graphs.memory import overlaps
-from . import guard_pickles
-from .arguments import FrameCall
-from .digests import class_digest
-from .guard_pickles import guard_functions, recording_settings, temporary_attribute
-from .guard_words import guard_words, source_of_object
-from .stored import RecordedFrame
+from ....graphs.memory import overlaps
+from ..arguments import FrameCall
+from ..describe.digests import class_digest
+from ..stored import RecordedFrame
+from . import pickles
+from .pickles import guard_functions, recording_settings, temporary_attribute
+from .words import guard_words, source_of_object
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
 """Matches the name of a module that lies within another one, in a guard: the name of that, and the key."""
@@ -59,9 +59,9 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
 
     _check_globals(frame, call)
     with _context():
-        recorded = guard_pickles.read(frame.guards)
+        recorded = pickles.read(frame.guards)
     scope = {"L": call.locals, "G": call.globals}
-    _check_classes(frame.classes)
+    _check_classes(frame.facts.classes)
     _check_hooks(frame.without_hooks, {**guard_functions(), **scope})
     with _compiled_once():
         _check_words(frame, recorded, dict(scope))
@@ -87,17 +87,15 @@ def _check_globals(frame: RecordedFrame, call: FrameCall) -> None:
     """Put the globals that Dynamo adds into those of the function. Raise ``Differs`` where one is another."""
     from torch._dynamo.output_graph import get_builtins_dict
 
-    for alias, name in frame.modules.items():
+    for alias, name in frame.output.modules.items():
         value = _module_or_class(name)
         if call.globals.setdefault(alias, value) is not value:
             raise Differs(f"the global {alias} is not {name}")
-    if frame.builtins:
-        call.globals.setdefault(frame.builtins, get_builtins_dict(call.globals))
+    if frame.output.builtins:
+        call.globals.setdefault(frame.output.builtins, get_builtins_dict(call.globals))
 
 
-def _check_words(
-    frame: RecordedFrame, recorded: guard_pickles.DescribedGuards, scope: dict[str, Any]
-) -> None:
+def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope: dict[str, Any]) -> None:
     """Raise ``Differs`` where an object is not what it was when the guard was recorded."""
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
@@ -113,8 +111,8 @@ def _check_words(
             raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
         if now != words:
             raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
-        if guard_pickles.is_of_tensor(guard):
-            _check_marks(guard.name, value, frame.markings.get(guard.name, {}))
+        if pickles.is_of_tensor(guard):
+            _check_marks(guard.name, value, frame.facts.markings.get(guard.name, {}))
             tensors.append((guard.name, value))
     if overlaps(tensors) != recorded.overlaps:
         raise Differs("other tensors lie in the same memory")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...graphs import operators, request, targets, user_kernels
-from ...graphs.keys import CORE, graph_nodes
-from .gpu_libraries import library_calls
-from .stored import RecordedFrame
+from ....graphs import operators, request, targets, user_kernels
+from ....graphs.keys import CORE, graph_nodes
+from ..gpu_libraries import library_calls
+from ..stored import RecordedFrame
 
 _UNCACHED = (
     *(f"torch.ops.higher_order.{name}" for name in ("cond", "while_loop", "scan", "map_impl")),
@@ -79,7 +79,7 @@ def note_code(frame: RecordedFrame, source: str, registered: operators.Registere
         for space, name, overload in _CALLS.findall(source)
         if space not in CORE
     }
-    frame.libraries = library_calls(source)
+    frame.output.libraries = library_calls(source)
     return _note_operators(frame, names, registered)
 
 
@@ -88,17 +88,5 @@ def _note_operators(frame: RecordedFrame, names: set[str], registered: operators
         described = {name: operators.describe_operator(name, registered) for name in sorted(names)}
     except LookupError as error:
         return f"the graph calls an operator of which a start cannot tell whether it is the same: {error}"
-    frame.operators |= {name: text for name, text in described.items() if text}
-    return ""
-
-
-def changed_operator(frame: RecordedFrame, registered: operators.RegisteredFunctions) -> str:
-    """Return in words the first operator of a record that is another one here; else an empty text."""
-    for name, recorded in frame.operators.items():
-        try:
-            now = operators.describe_operator(name, registered)
-        except LookupError as error:
-            return str(error)
-        if now != recorded:
-            return f"operator {name} is other code"
+    frame.facts.operators |= {name: text for name, text in described.items() if text}
     return ""
