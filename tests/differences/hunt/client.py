@@ -82,9 +82,9 @@ def publish(session: Any, bundle: Path, key: Path) -> None:
 def judge_torch() -> None:
     """Have the client judge whether torch is as released: each forked child would do it again."""
     with contextlib.suppress(ImportError):  # a client of another checkout
-        from cachesvc_client.graphs import released
+        from cachesvc_client.graphs.released import comparison
 
-        released.changes()
+        comparison.changes()
 
 
 def folders() -> list[Path]:

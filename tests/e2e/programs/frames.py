@@ -122,7 +122,7 @@ def kernel_names():
     PyTorch asked for this machine's."""
     from torch._inductor import async_compile, codecache
 
-    from cachesvc_client.kinds.frames.replay.deferred import sources_of_builder
+    from cachesvc_client.kinds.frames.deferred import sources_of_builder
 
     asked = []
     async_compile.torch_key = lambda torch_key=async_compile.torch_key: asked.append(1) or torch_key()

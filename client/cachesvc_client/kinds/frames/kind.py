@@ -176,7 +176,7 @@ class FramesState(KindState):
         """Run a function of PyTorch without what only a compile needs, if frames may be given."""
         if self._replayer is None or self._recorder is not None or self._has_to_trace():
             return call()
-        from .replay import deferred
+        from . import deferred
 
         return getattr(deferred, name)(call)
 

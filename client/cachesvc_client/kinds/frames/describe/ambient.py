@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from ....graphs import ambient, released
-from ..replay.deferred import code_cache, with_stand_ins
+from ....graphs import ambient, job
+from ....graphs.released import comparison
+from ..deferred import code_cache, with_stand_ins
 from .objects import text_of
 
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
@@ -71,7 +72,7 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
 
     codecache = code_cache()
     _refuse_hooks_of_all_modules()
-    graph, inputs = _probe(ambient.has_process_group())
+    graph, inputs = _probe(job.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.
     with (
         inductor_config.patch(dict(options)),
@@ -97,7 +98,7 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
 def _replaced_in_torch() -> dict[str, str]:
     """Return what the program put in the place of torch's own, by place. Raises ``TypeError`` for what has no
     description."""
-    changes = released.changes()
+    changes = comparison.changes()
     if changes.unknown:
         raise TypeError(changes.unknown)
     return {f"{place}, which the program replaced": text for place, text in changes.described.items()}

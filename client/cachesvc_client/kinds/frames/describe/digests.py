@@ -17,8 +17,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....graphs import released
-from ....graphs.constants import PLAIN, code_digest, constant_text, qualified_name
+from ....graphs.code.constants import PLAIN, code_digest, constant_text, qualified_name
+from ....graphs.released import comparison
 
 _PYTHONS_OWN = frozenset({
     *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
@@ -73,7 +73,7 @@ def _cell_text(cell: types.CellType, depth: int) -> str:
 
 def _class_text(kind: type) -> str:
     """Return one class without its bases. It is made anew where an attribute was replaced."""
-    if is_of_torch(kind) and released.is_walked(str(kind.__module__)):
+    if is_of_torch(kind) and comparison.is_walked(str(kind.__module__)):
         return qualified_name(kind)
     made_of = tuple(_identities(kind))
     known = _classes.get(kind)

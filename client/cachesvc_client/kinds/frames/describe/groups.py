@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.ambient import has_process_group
+from ....graphs.job import has_process_group
 
 _OF_THIS_PROCESS = ("_hash", "_pg_registry", "_rank_map")
 """Attributes of a mesh that say nothing more: Python's hash of the others, which is another one in each

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....graphs import stock
-from ....graphs.constants import PLAIN, code_digest, own_attributes
+from ....graphs.code.constants import PLAIN, code_digest, own_attributes
+from ....graphs.released import known
 from ..stored import TracedFunction
 from .digests import class_digest, digest, function_digest
 from .groups import describe_of_job
@@ -76,7 +76,7 @@ def describe(value: Any) -> str:
 def _describe_function_of_c(value: Any) -> str:
     """Return the name of a function or descriptor that is written in C. Raise ``TypeError`` for a method of
     an object: two objects have methods of one name."""
-    owner = stock.owner_of(value)
+    owner = known.owner_of(value)
     if owner is not None and not isinstance(owner, type):
         raise TypeError(f"a method of an object of {type(owner).__qualname__} has no description")
     of_class = getattr(value, "__objclass__", None)
@@ -193,3 +193,14 @@ def text_of(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
         return f"set({', '.join(sorted(map(text_of, value)))})"
     return describe(value)
+
+
+def named(module: str, name: str) -> Any:
+    """Return what a module has under a qualified name. Raises ``LookupError`` where there is none: nothing is
+    imported."""
+    value: Any = sys.modules.get(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if value is None:
+        raise LookupError(f"there is no {module}.{name}")
+    return value

@@ -8,9 +8,8 @@ import os
 import sys
 from typing import Any
 
-from ..guards.pickles import named
 from ..stored import Reads
-from .objects import describe
+from .objects import describe, named
 
 _NOTHING = "nothing"
 """The words for a name that a module does not have."""

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ....graphs.memory import overlaps
+from ..describe.objects import named
 from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -111,17 +112,6 @@ def layout_of(state: Any, guard: Any) -> Any:
     if known is None:
         return None
     return convert_to_concrete_values(known["size"]), convert_to_concrete_values(known["stride"])
-
-
-def named(module: str, name: str) -> Any:
-    """Return what a module has under a qualified name. Raises ``LookupError`` where there is none: nothing is
-    imported."""
-    value: Any = sys.modules.get(module)
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    if value is None:
-        raise LookupError(f"there is no {module}.{name}")
-    return value
 
 
 def _dumps(value: Any) -> bytes:

@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....graphs import targets
-from ....graphs.code_digest import FollowedCode
+from ....graphs.code import targets
+from ....graphs.code.followed import FollowedCode
 from ..describe.digests import digest
 from ..describe.groups import describe_of_job
 from ..describe.objects import describe, text_of

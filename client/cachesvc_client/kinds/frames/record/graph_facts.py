@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ....graphs import operators, request, targets, user_kernels
+from ....graphs import operators, request
+from ....graphs.code import targets, user_kernels
 from ....graphs.keys import CORE, graph_nodes
 from ..gpu_libraries import library_calls
 from ..stored import RecordedFrame

@@ -13,8 +13,9 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ....graphs import released, request
+from ....graphs import request
 from ....graphs.operators import RegisteredFunctions
+from ....graphs.released import comparison
 from ....hooks import counters, imports
 from .. import eager, stored
 from ..arguments import FrameCall
@@ -156,7 +157,7 @@ class Recorder:
         # After the graphs are pickled their texts are lean.
         texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
         modules = compiled_modules(texts)
-        content = FramesFile(kept, graphs, kept_eager, _sources(), released.judged(), modules)
+        content = FramesFile(kept, graphs, kept_eager, _sources(), comparison.judged(), modules)
         return stored.write(folder, content)
 
     def _keep(self, name: str, package: FramePackage, answer: Any) -> None:

@@ -18,9 +18,9 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....graphs.constants import PLAIN
+from ....graphs.code.constants import PLAIN
+from ..describe.objects import named
 from ..describe.reads import answer_text, value_at, variable_digest, words_of
-from ..guards.pickles import named
 from ..stored import Read, Reads
 
 _GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "hash", "intern")

@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....graphs import operators, signatures
+from ....graphs import operators
 from ....graphs.operators import RegisteredFunctions
+from ....graphs.released import signatures
 from ...kind import Comparison
 from .. import gpu_libraries, stored
 from ..arguments import FrameCall
+from ..deferred import read_graph, sources_of_builder
 from ..describe import ambient
 from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
 from ..describe.objects import changed
@@ -28,7 +30,6 @@ from ..eager import EagerGraph, deferred_function_of, function_of
 from ..guards.live import Differs, live_guards
 from ..modules import loaded_from
 from ..stored import FramesFile, RecordedFrame
-from .deferred import read_graph, sources_of_builder
 
 _log = logging.getLogger("cachesvc")
 _IN_THIS_PROCESS = {"compile_threads": 1}

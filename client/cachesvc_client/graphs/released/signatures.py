@@ -1,8 +1,8 @@
 """Signs what stands in torch: the same bytes for the same functions under the same names, in every process.
 
-To judge a namespace or a table by torch's sources (`stock`) takes a millisecond. A builder has judged all of
-them, so a record has the signatures of those that are as torch was released. A service does not judge again
-what has one of these.
+To judge a namespace or a table by torch's sources takes a millisecond. A builder has judged all of them, so a
+record has the signatures of those that are as torch was released. A service does not judge again what has one
+of these.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import hashlib
 import types
 from typing import Any
 
+from ..code.constants import code_digest
 from . import in_place
-from .constants import code_digest
-from .stock import OPERATORS, torch_folder
+from .known import torch_folder
+from .namespaces import OPERATORS
 
 _DEEPEST = 4
 """How many wrappers deep a signature follows."""

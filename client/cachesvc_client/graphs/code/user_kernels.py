@@ -64,7 +64,7 @@ def _source(kernel: Any) -> str:
     configurations = getattr(kernel, "configs", None) or ()
     function = getattr(kernel, "fn", kernel) if type(kernel).__name__ == "Autotuner" else kernel
     name = str(getattr(function, "__name__", "kernel"))
-    from .code_digest import short  # imported late: `attach` loads it only for a process with kernels
+    from .values import short  # imported late: `attach` loads it only for a process with kernels
 
     try:
         from torch._inductor.codegen.wrapper import (

@@ -18,9 +18,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ..keys import CORE
 from . import shared_library
-from .keys import CORE
-from .stock import torch_folder
+from .known import torch_folder
 
 _REGISTRATION = re.compile(
     r"(?m)^(?:\(inactive\): |)(\w+)(?:\[alias\])?(?: \(inactive\))?: registered at (.+):\d+"

@@ -12,7 +12,7 @@ import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..hooks import imports
+from ...hooks import imports
 
 DECOMPOSITIONS: Mapping[str, tuple[str, ...]] = {
     "torch._decomp": ("decomposition_table", "pre_autograd_decomposition_table", "meta_table"),

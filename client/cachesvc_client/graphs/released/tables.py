@@ -16,66 +16,16 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import in_place, presence, stock
-from .code_digest import is_library
-from .keys import CORE
+from ..code.library import is_library
+from ..keys import CORE
+from . import in_place, known, presence, source, wrappers
+from .registered import core, registrations
 from .signatures import are_known
 
 _SETTINGS = ("torch._inductor.config", "torch._functorch.config")
 """Modules of settings, of which some are functions."""
 _FOR_ANY = frozenset(("_special_op_to_decompose_cia",))
 """Functions that stand in a table for operators of any name."""
-_REGISTERED = re.compile(r"(?m)^(\w+)(?:\[alias\])?: registered at (.+\.py|/dev/null):\d+")
-"""Matches a registration from Python in PyTorch's list of an operator's registrations."""
-
-
-class RegisteredForCore:
-    """Records the functions that a program registers for operators of PyTorch's own.
-
-    ``noted``: ``namespace/operator/dispatch key`` -> function, which no one has judged yet; ``functions``:
-    those that were judged and are of a program. ``earlier``: registrations of which only PyTorch knows, from
-    before the hook was in place.
-    """
-
-    def __init__(self) -> None:
-        self.noted: dict[str, Any] = {}
-        self.functions: dict[str, Any] = {}
-        self.earlier: set[str] = set()
-        self._unknown: dict[str, str] | None = None
-
-    def judge(self) -> None:
-        """Judge what was noted. That takes long for the thousands that torch registers when it is imported,
-        of which `take` knows that they are torch's own."""
-        while self.noted:
-            place, function = self.noted.popitem()
-            self.functions.pop(place, None)
-            if not all(stock.is_known(one.__code__) for one in stock.functions_in(function)):
-                self.functions[place] = function
-
-    def unknown(self) -> str:
-        """Return in words the first earlier registration that is not PyTorch's own; else an empty text."""
-        if self._unknown is None:
-            self._unknown = {one: _foreign_file(one) for one in sorted(self.earlier)}
-        found = (one for one, file in self._unknown.items() if file and one in _registrations())
-        return next((f"{one} was registered before cachesvc was attached" for one in found), "")
-
-
-core = RegisteredForCore()
-"""What this process registered."""
-
-
-def _registrations() -> set[str]:
-    return getattr(sys.modules.get("torch.library"), "_impls", set())
-
-
-def _foreign_file(registration: str) -> str:
-    """Return the file, out of torch's folder, in which an operator got a function of a program."""
-    import torch
-
-    namespace, name, key = registration.split("/")
-    dump = torch._C._dispatch_dump(f"{namespace}::{name}")
-    files = [file for one, file in _REGISTERED.findall(dump) if one == key]
-    return next((file for file in files if not file.startswith((stock.torch_folder(), "/dev/null"))), "")
 
 
 def changed() -> Iterator[tuple[str, Any]]:
@@ -90,7 +40,7 @@ def changed() -> Iterator[tuple[str, Any]]:
     yield from _of_operators()
     core.judge()
     for place, function in sorted(core.functions.items()):
-        if place in _registrations():
+        if place in registrations():
             yield f"the implementation {place}", function
     _clean.clear()
 
@@ -148,7 +98,7 @@ def _is_own(_: Any, value: Any) -> bool:
 
 
 def _has_known_functions(value: Any) -> bool:
-    return stock.is_clean(value, _clean, _TRACED)
+    return wrappers.is_clean(value, _clean, _TRACED)
 
 
 _clean: dict[int, Any] = {}
@@ -166,13 +116,13 @@ def _is_own_decomposition(operator: Any, value: Any) -> bool:
         return True
     name = rest.partition(".")[0]
     root = name.strip("_").removesuffix("_copy").removesuffix("_backward")
-    for one in stock.functions_in(value):
+    for one in wrappers.functions_in(value):
         own = one.__code__.co_name
         if root in own or own.strip("_") in name or own in _FOR_ANY or name in _decorators(one):
             return True
-    functions = list(stock.functions_in(value))
+    functions = list(wrappers.functions_in(value))
     files = {one.__code__.co_filename for one in functions}
-    return not functions or (stock.is_made(functions) and any(_has_word(one, name) for one in files))
+    return not functions or (wrappers.is_made(functions) and any(_has_word(one, name) for one in files))
 
 
 def _is_own_lowering(operator: Any, value: Any) -> bool:
@@ -190,7 +140,7 @@ def _is_own_lowering(operator: Any, value: Any) -> bool:
         return True
     wanted = {name, name.removesuffix("_copy"), name.removesuffix("_tensor")}
     # The first functions mostly say it: to find all of them takes long.
-    texts = (text for one in stock.functions_in(value) for text in _words_of(one))
+    texts = (text for one in wrappers.functions_in(value) for text in _words_of(one))
     return any(text.strip("_") in wanted for text in texts)
 
 
@@ -210,12 +160,12 @@ _WORD = re.compile(r"\w+")
 
 
 def _has_word(file: str, name: str) -> bool:
-    return any(True for _ in stock.words(stock.source(file).text, name))
+    return any(True for _ in source.words(source.source(file).text, name))
 
 
 def _decorators(function: types.FunctionType) -> str:
     """Return the lines of a module between the definition before a function and the function."""
-    return stock.source(function.__code__.co_filename).decorators.get(function.__code__.co_name, "")
+    return source.source(function.__code__.co_filename).decorators.get(function.__code__.co_name, "")
 
 
 _TABLES = (
@@ -383,11 +333,11 @@ def take() -> None:
     for tables, _ in _TABLES:
         for place, table in _named(tables):
             keys, values = list(table), list(table.values())
-            if stock.are_files_known(values):
+            if known.are_files_known(values):
                 _judged[place] = (keys, values, [])
                 in_place.keep(values)
     kernels = _operators.functions(sys.modules["torch"].ops)
-    if stock.are_files_known(kernels):
+    if known.are_files_known(kernels):
         _own_kernels.update((id(value), value) for value in kernels)
 
 
@@ -398,9 +348,3 @@ def forget() -> None:
     for kept in (_judged, _own_patterns, _own_kernels, core.noted, core.functions):
         kept.clear()
     presence.forget()
-
-
-def unknown() -> str:
-    """Return in words what was registered for an operator of PyTorch's and has no name; else an empty
-    text."""
-    return core.unknown()

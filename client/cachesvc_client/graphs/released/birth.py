@@ -16,7 +16,7 @@ import types
 from importlib.machinery import BuiltinImporter, ExtensionFileLoader, FrozenImporter, SourceFileLoader
 from typing import Any
 
-from ..hooks import imports
+from ...hooks import imports
 
 _TORCH = "torch"
 _FINDERS = (
@@ -77,13 +77,13 @@ def _end(_: types.ModuleType) -> None:
     before = _before
     if before is None or not _is_alone():
         return
-    from . import released, stock
+    from . import comparison, known
 
     loaded = list(sys.modules.items())
-    known = {id(one) for name, one in loaded if name in before}
-    folders = (*stock.known_folders(), *stock.folders_of(_OURS))
-    if all(id(one) in known or _is_plain(name, one, folders) for name, one in loaded):
-        released.take()
+    there = {id(one) for name, one in loaded if name in before}
+    folders = (*known.known_folders(), *known.folders_of(_OURS))
+    if all(id(one) in there or _is_plain(name, one, folders) for name, one in loaded):
+        comparison.take()
 
 
 def _is_alone() -> bool:

@@ -14,9 +14,10 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import stock
-from .code_digest import FollowedCode, is_library
-from .keys import graph_modules, graph_nodes
+from ..keys import graph_modules, graph_nodes
+from ..released import known, wrappers
+from .followed import FollowedCode
+from .library import is_library
 
 _DEEPEST = 6
 """How many subclasses lie inside of one tensor, at most."""
@@ -84,17 +85,17 @@ def _is_own(value: Any) -> bool:
     """Return whether a value is of torch or of the standard library, or is described as an operator."""
     if isinstance(value, type):
         return is_library(value)
-    if isinstance(value, stock.OPENED):
+    if isinstance(value, wrappers.OPENED):
         holder = getattr(value, "__self__", None)
-        functions = list(stock.functions_in(value))
-        return all(stock.is_known(one.__code__) for one in functions) and (holder is None or _is_own(holder))
-    if stock.is_c_function(value):
-        holder = stock.owner_of(value)
+        functions = list(wrappers.functions_in(value))
+        return all(known.is_known(one.__code__) for one in functions) and (holder is None or _is_own(holder))
+    if known.is_c_function(value):
+        holder = known.owner_of(value)
         if holder is not None:
             return _is_own(holder)
         owner = getattr(value, "__objclass__", None)
         module = getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "builtins"
-        return stock.is_own_module(module)
+        return known.is_own_module(module)
     return isinstance(value, types.ModuleType) or is_library(type(value))
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ....hooks import imports
+from ...hooks import imports
 from .late_package import put_late_package
 
 _COMPILER = "torch._inductor.compile_fx"

@@ -16,22 +16,28 @@ omitted. This module calls, imports and parses nothing of an application's, and 
 from __future__ import annotations
 
 import builtins
-import contextlib
-import dataclasses
 import enum
-import functools
 import os
-import sys
 import types
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import stock
+from ..released import known
+from .library import has_code_of_library, is_kernel, is_library, operator_name, stands_at_home
+from .reading import (
+    attribute_of,
+    cells_of,
+    constant_value,
+    has_attributes,
+    held_by,
+    is_code,
+    names_in,
+    own_attributes,
+    read_by,
+    registered_with,
+)
 from .values import describe_plain, short, type_name
-
-__all__ = ["MAX_FOLLOWED", "FollowedCode", "short"]
 
 MAX_FOLLOWED = 2000
 """Functions, classes and objects that are followed, at most: code may call into a large library."""
@@ -57,8 +63,6 @@ _ALL_ATTRIBUTES = frozenset(
 """Names with which code reads attributes of an object that it does not name."""
 _ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
 """Names with which code reads variables of the environment."""
-
-
 _MOST = 1000
 """Functions, classes and objects that are followed, at most: a function may reach a large library."""
 
@@ -145,7 +149,7 @@ class FollowedCode:
             return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
         if isinstance(value, types.ModuleType):
             return (
-                self._object(value) if not _is_library_module(value.__name__) else f"module {value.__name__}"
+                self._object(value) if not known.is_own_module(value.__name__) else f"module {value.__name__}"
             )
         if isinstance(value, enum.Enum):
             return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
@@ -153,22 +157,22 @@ class FollowedCode:
             return self._type(value)
         if (number := self._numbers.get(id(value))) is not None:
             return f"seen {number}"
-        if stock.is_c_function(value):
+        if known.is_c_function(value):
             return self._c_function(value, depth)
-        operator = _operator_name(value)
+        operator = operator_name(value)
         if operator:
             for one in self._named.get(operator.partition("::")[2].partition(".")[0], ()):
                 self._text(one)
             return f"operator {operator}"
         number = self._number(value)
-        if _is_kernel(value):
+        if is_kernel(value):
             self._kernel(value)
             return f"kernel {number}"
         if isinstance(value, types.FunctionType):
             return self._function_text(value, number)
         if (container := self._container(value, depth)) is not None:
             return container
-        if (inner := _wrapped(value)) is not None:
+        if (inner := held_by(value)) is not None:
             return f"{type_name(type(value))} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
@@ -180,13 +184,13 @@ class FollowedCode:
         return self._numbers.setdefault(id(value), len(self._numbers))
 
     def _function_text(self, function: types.FunctionType, number: int) -> str:
-        if stock.is_known(function.__code__):
-            if not _stands_at_home(function):
-                for name, value in _cells(function).items():
+        if known.is_known(function.__code__):
+            if not stands_at_home(function):
+                for name, value in cells_of(function).items():
                     self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
                 self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
             file = os.path.basename(function.__code__.co_filename)
-            return f"{file} {stock.name_of(function)} {function.__code__.co_firstlineno}"
+            return f"{file} {known.name_of(function)} {function.__code__.co_firstlineno}"
         if len(self._waiting) >= MAX_FOLLOWED:
             return self._doubt(f"more than {MAX_FOLLOWED} functions")
         self._waiting.append(function)
@@ -211,7 +215,7 @@ class FollowedCode:
         owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
         module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
         module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
-        if not (_is_library_module(module) or stock.is_own_module(module)):
+        if not known.is_own_module(module):
             if owner is not None and not is_library(owner):
                 return f"slot {getattr(value, '__name__', '')}"
             return self._doubt(f"the C function {module}.{getattr(value, '__name__', '')}")
@@ -257,17 +261,17 @@ class FollowedCode:
         """Add the attributes of an object that code names and that are not added yet; return whether there
         were any."""
         names = self._names - done
-        if self._names & _ALL_ATTRIBUTES or _has_code_of_library(value):
-            names |= set(_own_attributes(value)) - done
+        if self._names & _ALL_ATTRIBUTES or has_code_of_library(value):
+            names |= set(own_attributes(value)) - done
         if not names:
             return False
         done |= names
         number, found = self._numbers[id(value)], False
         for name in sorted(names):
-            for item in _attribute(value, name):
+            for item in attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
                 found = True
-        if not found and not isinstance(value, (types.ModuleType, type)) and not _has_attributes(value):
+        if not found and not isinstance(value, (types.ModuleType, type)) and not has_attributes(value):
             self._doubt(f"an object of the type {type_name(type(value))}")
         return bool(names)
 
@@ -282,7 +286,7 @@ class FollowedCode:
         for name, value in list(names.items()):
             if name in _NOT_OF_CODE or name == "_abc_impl":
                 continue
-            if _is_code(value) or name in (
+            if is_code(value) or name in (
                 "__dataclass_fields__",
                 "_fields",
                 "_field_defaults",
@@ -290,7 +294,7 @@ class FollowedCode:
             ):
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
-            self.lines.append(f"{number} registers {sorted(_registered(cls))}")
+            self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
         self._objects.append((cls, set(_NOT_OF_CODE)))
 
     # Code ------------------------------------------------------------------------------------
@@ -306,12 +310,12 @@ class FollowedCode:
         self.lines.append(source)
         constants = ""
         if isinstance(function, types.FunctionType):
-            read = dict(_read(function, _names(function.__code__)))
-            plain = {name: _constant_value(one) for name, one in read.items()}
+            read = dict(read_by(function, names_in(function.__code__)))
+            plain = {name: constant_value(one) for name, one in read.items()}
             constants = "\n".join(f"{name}={one!r}" for name, one in plain.items() if type(one) in _NUMBERS)
             self.lines.append(constants)
             for one in read.values():
-                if _is_kernel(one):
+                if is_kernel(one):
                     self._text(one)
         self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
 
@@ -322,12 +326,12 @@ class FollowedCode:
         self.lines.append(
             f"defaults {self._text(function.__defaults__, 1)} {self._text(function.__kwdefaults__, 1)}"
         )
-        names = _names(code)
+        names = names_in(code)
         self._names.update(names)
         for name in names:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
-        for name, value in _read(function, names):
+        for name, value in read_by(function, names):
             self.lines.append(f"{name}: {self._text(value, 1)}")
             if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
                 self._doubt(f"code that calls {name}")
@@ -351,184 +355,3 @@ class FollowedCode:
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)
-
-
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names in code and in the functions inside of it, each once."""
-    nested = (name for one in code.co_consts if isinstance(one, types.CodeType) for name in _names(one))
-    return tuple(dict.fromkeys((*code.co_names, *nested)))
-
-
-def _cells(function: types.FunctionType) -> dict[str, Any]:
-    """Return the variables of the functions around a function, as far as they are set."""
-    variables = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):
-            variables[name] = cell.cell_contents
-    return variables
-
-
-def _read(function: types.FunctionType, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yield what a function reads outside of itself, by name."""
-    cells = _cells(function)
-    for name in dict.fromkeys((*cells, *names)):
-        if name in cells:
-            yield name, cells[name]
-        elif name in function.__globals__:
-            yield name, function.__globals__[name]
-        elif hasattr(builtins, name):
-            yield name, getattr(builtins, name)
-
-
-def _constant_value(value: Any) -> Any:
-    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
-
-
-def _registered(cls: type) -> Iterator[str]:
-    """Yield the classes that a program registered with an abstract class."""
-    import _abc  # type: ignore[import-not-found]
-
-    for reference in _abc._get_dump(cls)[0]:
-        if (one := reference()) is not None:
-            yield type_name(one)
-
-
-def _is_code(value: Any) -> bool:
-    return (
-        callable(value)
-        or isinstance(value, (classmethod, staticmethod, property))
-        or hasattr(type(value), "__get__")
-    )
-
-
-def _wrapped(value: Any) -> list[Any] | None:
-    """Return what a wrapper of code holds; ``None`` for an object that is no such wrapper."""
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, (classmethod, staticmethod)):
-        return [value.__func__]
-    if isinstance(value, property):
-        return [value.fget, value.fset, value.fdel]
-    if isinstance(value, (functools.partial, functools.partialmethod)):
-        return [value.func, value.args, value.keywords, dict(vars(value))]
-    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):
-        return [value.__wrapped__]
-    if isinstance(value, functools.cached_property):
-        return [value.func]
-    if isinstance(value, weakref.ref):
-        return [weakref.ref.__call__(value)]
-    if isinstance(value, dataclasses.Field):
-        return [getattr(value, name) for name in _OF_FIELDS]
-    return None
-
-
-_OF_FIELDS = ("name", "default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
-"""What a field of a dataclass decides; its type is an annotation."""
-
-
-def _has_code_of_library(value: Any) -> bool:
-    """Return whether code that is not followed may read any attribute of an object."""
-    is_holder = isinstance(value, (types.ModuleType, type)) or type(value) is types.SimpleNamespace
-    return not is_holder and is_library(type(value))
-
-
-def _own_attributes(value: Any) -> Iterator[str]:
-    """Yield the names of the attributes that an object has by itself."""
-    if isinstance(value, (types.ModuleType, type)):
-        return
-    with contextlib.suppress(AttributeError):
-        yield from object.__getattribute__(value, "__dict__")
-    for holder in type(value).__mro__:
-        slots = vars(holder).get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
-
-
-def _has_attributes(value: Any) -> bool:
-    try:
-        object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return any("__slots__" in vars(holder) for holder in type(value).__mro__)
-    return True
-
-
-def _attribute(value: Any, name: str) -> list[Any]:
-    """Return an attribute of an object without calling anything; an empty list if there is none."""
-    if isinstance(value, types.ModuleType):
-        return [vars(value)[name]] if name in vars(value) else []
-    classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
-    for holder in classes:
-        if isinstance(holder, type) and is_library(holder):
-            slot = vars(holder).get(name)
-            if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
-                with contextlib.suppress(AttributeError):  # nothing was ever put there
-                    return [slot.__get__(value, type(value))]
-                return []
-            break
-        try:  # not what a class of an application puts in the place of this
-            kept = (type if isinstance(holder, type) else object).__getattribute__(holder, "__dict__")
-        except AttributeError:  # an object with slots alone
-            continue
-        if name in kept:
-            slot = kept[name]
-            return [getattr(value, name, None)] if isinstance(slot, types.MemberDescriptorType) else [slot]
-    kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
-    inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
-    return [one[name] for one in inner if isinstance(one, dict) and name in one]
-
-
-def _operator_name(value: Any) -> str:
-    """Return the name of an operator, or of the object that defines one; an empty text for another value."""
-    kind = type_name(type(value))
-    if kind == "torch._ops.OpOverload":
-        return str(value._name)
-    if kind == "torch._ops.OpOverloadPacket":
-        return str(value._qualified_op_name)
-    if kind == "torch._library.custom_ops.CustomOpDef":
-        return str(value._qualname)
-    if kind in ("torch._ops._OpNamespace", "torch._ops._Ops"):
-        return f"{value.__name__}::"
-    if kind.startswith("torch.") and hasattr(type(value), "_cacheable"):
-        return f"higher_order::{value._name}"
-    return ""
-
-
-def _is_kernel(value: Any) -> bool:
-    """Return whether a value is a Triton kernel of the application, or the object that tunes one."""
-    return (
-        type(value).__module__.startswith("triton.") and hasattr(value, "fn") and not _is_of_triton(value.fn)
-    )
-
-
-def _is_of_triton(function: Any) -> bool:
-    return _is_library_module(str(getattr(function, "__module__", None) or "builtins"))
-
-
-def _stands_at_home(function: types.FunctionType) -> bool:
-    """Return whether a function of a library stands under its name in its module: its text says all of it."""
-    home = sys.modules.get(str(function.__globals__.get("__name__")))
-    return function.__closure__ is None or getattr(home, function.__code__.co_name, None) is function
-
-
-def is_library(cls: type) -> bool:
-    """Return whether a class is of torch, of the standard library or of what torch is built on: it stands
-    there
-    under its name, or has no code of its own."""
-    module = str(cls.__module__)
-    if not (_is_library_module(module) or stock.is_own_module(module)):
-        return False
-    home: Any = sys.modules.get(module)
-    for part in cls.__qualname__.split("."):
-        home = getattr(home, part, None)
-    return home is cls or not any(map(_is_made_here, type.__getattribute__(cls, "__dict__").values()))
-
-
-def _is_made_here(value: Any) -> bool:
-    """Return whether a function of a class is of no library, or has what another function gave it."""
-    function = getattr(value, "__func__", value)
-    if not isinstance(function, types.FunctionType):
-        return False
-    return bool(function.__closure__) or not stock.is_known(function.__code__)
-
-
-def _is_library_module(module: str) -> bool:
-    return stock.is_own_module(module)

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import in_place, native, presence, signatures, stock, tables
-from .code_digest import FollowedCode
+from ..code.followed import FollowedCode
+from . import classes, in_place, known, modules, namespaces, native, presence, registered, signatures, tables
 
 _MEMBERS = 64
 """Namespaces that are compared in one step."""
@@ -68,7 +68,7 @@ class _Namespace:
         self.names = _names_of(holder)
         self.changed: dict[str, Any] = {}
         self._keep()
-        if is_own and stock.are_files_known(self.values):
+        if is_own and known.are_files_known(self.values):
             in_place.keep(self.values)
         else:
             self.judge()
@@ -81,13 +81,13 @@ class _Namespace:
         self._keep()
         self.changed = {}
         if _is_of_operators(self.holder):
-            self.changed = dict(stock.operator_changes(self.holder))
+            self.changed = dict(namespaces.operator_changes(self.holder))
             return
         in_place.keep(self.values)
         if signatures.are_known(self.names):
             return
         in_place.compare(self.values)
-        found = stock.class_changes if isinstance(self.holder, type) else stock.module_changes
+        found = classes.class_changes if isinstance(self.holder, type) else modules.module_changes
         self.changed = dict(found(self.holder))
 
 
@@ -205,7 +205,7 @@ class Released:
         """Add the modules of torch that were imported since; return whether there are any."""
         if len(sys.modules) == self._loaded:
             return False
-        self._loaded, folder = len(sys.modules), stock.torch_folder()
+        self._loaded, folder = len(sys.modules), known.torch_folder()
         found = [
             module
             for name, module in list(sys.modules.items())
@@ -237,8 +237,8 @@ class Released:
 
     def _add_operators(self) -> None:
         """Add the namespaces of ``torch.ops`` and the operators in them that were used."""
-        spaces = list(stock.operator_holders(sys.modules["torch"].ops))
-        packets = (packet for space in spaces for packet in stock.operator_holders(space))
+        spaces = list(namespaces.operator_holders(sys.modules["torch"].ops))
+        packets = (packet for space in spaces for packet in namespaces.operator_holders(space))
         self._add([one for one in (*spaces, *packets) if id(one) not in self._namespaces])
 
     def _add(self, holders: list[Any]) -> None:
@@ -249,12 +249,12 @@ class Released:
 
 def _is_of_operators(holder: Any) -> bool:
     """Return whether a holder's names are those of operators, or of one operator's overloads."""
-    return type(holder).__module__ == stock.OPERATORS
+    return type(holder).__module__ == namespaces.OPERATORS
 
 
 def _place(holder: Any) -> str:
     if _is_of_operators(holder):
-        return f"torch.ops.{stock.operator_name(holder)}"
+        return f"torch.ops.{namespaces.operator_name(holder)}"
     return f"{holder.__module__}.{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
 
 
@@ -287,7 +287,7 @@ def changes() -> Changes:
     """Return how torch, as it is loaded now, differs from its release."""
     found = {**_released.changed(), **dict(tables.changed())}
     in_cpp, unknown_cpp = native.over_torchs_own()
-    reason = tables.unknown() or in_place.changed() or unknown_cpp
+    reason = registered.core.unknown() or in_place.changed() or unknown_cpp
     described = dict(in_cpp)
     for place, value in sorted(found.items()):
         if value is presence.REMOVED:

@@ -61,9 +61,9 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _is_of_torch(frame: types.FrameType) -> bool:
     """Return whether torch itself assigns: what its own files do is torch as released."""
-    from . import stock
+    from . import known
 
-    return stock.is_torchs(frame.f_code)
+    return known.is_torchs(frame.f_code)
 
 
 def _state(function: types.FunctionType) -> tuple[Any, ...]:
@@ -73,10 +73,10 @@ def _state(function: types.FunctionType) -> tuple[Any, ...]:
 def changed() -> str:
     """Return in words the first function of torch that has other code or defaults than it had at first; empty
     if there is none."""
-    from . import stock
+    from . import known
 
     for function, before in list(_before.values()):
-        if stock.is_torchs(before[0]):
+        if known.is_torchs(before[0]):
             for name, old, new in zip(_NAMES, before, _state(function), strict=True):
                 if old is not new:
                     return (
@@ -160,11 +160,11 @@ def compare(values: Iterable[Any]) -> None:
 
 
 def _is_as_written(function: types.FunctionType) -> bool:
-    from . import stock
-    from .constants import code_digest
+    from ..code.constants import code_digest
+    from . import known
 
     code = function.__code__
-    if not stock.is_torchs(code):
+    if not known.is_torchs(code):
         return True
     written = _code_of_file(code.co_filename, function.__module__).get((code.co_firstlineno, code.co_name))
     if written is None:
