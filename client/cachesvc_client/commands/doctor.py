@@ -122,7 +122,7 @@ def hook_states() -> list[HookState]:
         version = versions.get(package)
         return releases.release(version) if version is not None else None
 
-    return look_up(every_hook(), releases.package, release)
+    return look_up(every_hook(), folder=releases.package, release=release)
 
 
 def render_hooks(states: Iterable[HookState]) -> str:

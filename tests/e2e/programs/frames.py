@@ -104,7 +104,7 @@ def count_comparisons():
     compare_with = _Eager.compare_with
     _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
     compare_kept = beside.compare_kept
-    beside.compare_kept = lambda *call: compared.append(call[0]) or compare_kept(*call)
+    beside.compare_kept = lambda *call, **given: compared.append(call[0]) or compare_kept(*call, **given)
 
 
 def wait_for_comparisons():
