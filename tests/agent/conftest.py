@@ -16,7 +16,7 @@ from cachesvc.agent.round import Keeper, Selection
 from cachesvc.agent.watch import Pattern
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.shared_store import SharedStoreWriter, open_shared_store

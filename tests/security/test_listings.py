@@ -19,7 +19,7 @@ from cachesvc.agent import watch
 from cachesvc.agent.measures import Measures
 from cachesvc.agent.round import Keeper, Selection
 from cachesvc.agent.watch import Pattern
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.node.shared_store import SharedStoreWriter
 from cachesvc_client.wire import codec

@@ -18,7 +18,7 @@ from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import require_bound_keys
-from ..config import Config
+from ..config.settings import Config
 from ..console.tables import aligned
 from ..environment import releases
 from ..environment.detect import detect

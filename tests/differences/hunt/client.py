@@ -11,7 +11,7 @@ NAME = "team/hunt"
 
 def open_builder() -> Any:
     """Return the session of a process that compiles."""
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.session.sessions import open_local
 
     return open_local(Config.read())
