@@ -24,18 +24,18 @@ KEYS = ("keys",)
 """Steps that make keys of graphs."""
 _FRAMES, _GRAPHS, _GUARDS = "cachesvc_client.kinds.frames.", "cachesvc_client.graphs.", "torch._dynamo.guards"
 FUNCTIONS = {
-    REPLAY: (f"{_FRAMES}giver:Giver.give", f"{_FRAMES}replay:FrameReplayer.replay"),
+    REPLAY: (f"{_FRAMES}replay.replayer:FrameReplayer.replay",),
     FILES: (f"{_FRAMES}stored:read",),
-    LOADING: (f"{_FRAMES}giver:_install_functions", f"{_FRAMES}replay:_install_functions"),
+    LOADING: (f"{_FRAMES}replay.replayer:_install_functions",),
     IMPORTS: ("importlib._bootstrap:_find_and_load",),
     "settings": (
-        f"{_FRAMES}ambient:describe_backend",
-        f"{_FRAMES}ambient:settings",
-        f"{_FRAMES}groups:groups_of_job",
+        f"{_FRAMES}describe.ambient:describe_backend",
+        f"{_FRAMES}describe.ambient:settings",
+        f"{_FRAMES}describe.groups:groups_of_job",
     ),
-    "code": (f"{_FRAMES}describe:changed", f"{_FRAMES}ambient:replacement"),
-    "operators": (f"{_FRAMES}graph_facts:changed_operator",),
-    "guards read": (f"{_FRAMES}guards:live_guards",),
+    "code": (f"{_FRAMES}describe.objects:changed", f"{_FRAMES}describe.ambient:replacement"),
+    "operators": (f"{_FRAMES}replay.replayer:_changed_operator",),
+    "guards read": (f"{_FRAMES}guards.live:live_guards",),
     "guards made": (f"{_GUARDS}:CheckFunctionManager.__init__",),
     "guards checked": (f"{_GUARDS}:GuardManagerWrapper.check",),
     "keys": (

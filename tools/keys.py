@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cachesvc_client.graphs import ambient, door, operators
-from cachesvc_client.kinds.frames.guard_words import REFUSED, WORDS
+from cachesvc_client.kinds.frames.guards.words import REFUSED, WORDS
 from cachesvc_client.wire.factors import FACTORS, SCHEMA, Factor
 from tools.markdown import DOCS, table
 

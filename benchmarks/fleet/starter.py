@@ -20,7 +20,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.claims.acquire import ClaimOutcome
 from cachesvc_client.claims.restore_or_claim import ClaimedRestore
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.hooks.activity import PAUSE_SECONDS, QUIET_SECONDS
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import AcceptedRevision, RestoreResult

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cachesvc_client
 import cachesvc_client.auto  # The client is imported before torch, as in a service.
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.queries.explain import explain
 from cachesvc_client.wire.names import Name
 

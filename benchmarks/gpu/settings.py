@@ -80,7 +80,7 @@ def _options() -> argparse.Namespace:
 def _open(options: argparse.Namespace) -> Any:
     if options.restore:
         return cachesvc_client.attach(bundle=str(options.restore))
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.session.sessions import open_local
 
     return open_local(Config.read())
@@ -88,7 +88,7 @@ def _open(options: argparse.Namespace) -> Any:
 
 def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
     from cachesvc_client.wire.names import Name, Target

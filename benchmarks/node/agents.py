@@ -21,7 +21,7 @@ from cachesvc.agent.peers.server import serve_packs
 from cachesvc.agent.round import Keeper, Selection
 from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.wire.errors import CacheSvcError
 

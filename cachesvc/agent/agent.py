@@ -28,7 +28,7 @@ from .peers.server import serve_packs
 from .round import Keeper, Selection
 
 if TYPE_CHECKING:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
 _log = logging.getLogger("cachesvc")
 MAX_PAUSE_SECONDS = 60.0

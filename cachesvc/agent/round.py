@@ -38,7 +38,7 @@ from .peers.peers import PeerBytes, Peers
 from .watch import FactorPattern, Pattern, watched_names
 
 if TYPE_CHECKING:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.trust_root.policy import SignerPolicy
 
 _log = logging.getLogger("cachesvc")

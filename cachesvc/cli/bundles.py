@@ -22,7 +22,7 @@ from .arguments import examples
 
 if TYPE_CHECKING:
     from cachesvc_client.bundle.seal import PublicKey, Signer, TrustedKey
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.trust.accept import Accepted
 
 
@@ -46,7 +46,7 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Publish bundle files."""
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     config = Config.read()
     revisions: list[PushedRevision] = []
@@ -116,7 +116,7 @@ def verify(
 ) -> None:
     """Say who signed and built a bundle, whether every byte matches, and why it is trusted."""
     from cachesvc.queries import verify as verification
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     trusted, refused = verification.verify(Config.read(), what)
     if as_json:
@@ -147,7 +147,7 @@ def cosign(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Bundle files (*.cachesvc).")],
 ) -> None:
     """Add your signature to bundle files that others have signed."""
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.publication.signer import demand_signer
 
     config = Config.read()

@@ -89,7 +89,7 @@ def coverage(
     """Show which targets of a name are warm in which environments, and would be in planned ones."""
     from cachesvc.queries.coverage import cover, render
     from cachesvc.queries.planned import Plan, PlannedEnvironment, parse_change, read_environment
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.environment.detect import detect
     from cachesvc_client.queries.explain import environment_facts
 

@@ -69,7 +69,7 @@ def login(
     ] = False,
 ) -> None:
     """Store a registry, its token and trusted keys for this user."""
-    from cachesvc_client import config as configuration
+    from cachesvc_client.config import login as configuration
 
     chosen = _read_token(url, token, "-" if token_stdin else token_file)
     path, probe, pin = configuration.login(
@@ -94,7 +94,7 @@ def logout(
 ) -> None:
     """Forget what login stored for a registry. Its pinned root stays, so that the next login still refuses
     another registry at the address."""
-    from cachesvc_client.config import Login, RegistryLogin
+    from cachesvc_client.config.login import Login, RegistryLogin
 
     stored = Login.read()
     chosen = _normal(url) if url else stored.default
@@ -115,7 +115,8 @@ def logout(
 @app.command()
 def whoami(as_json: AsJson = False) -> None:
     """Show the registry in use, and what your token may do there."""
-    from cachesvc_client.config import Config, Login
+    from cachesvc_client.config.login import Login
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.queries.pull import registry_of
 
     config = Config.read()
@@ -174,7 +175,7 @@ def _from_file(path: str) -> str:
 
 
 def _stored(url: str) -> str | None:
-    from cachesvc_client.config import Login
+    from cachesvc_client.config.login import Login
 
     stored = Login.read().registries.get(_normal(url))
     return stored.token if stored else None
@@ -182,7 +183,7 @@ def _stored(url: str) -> str | None:
 
 def _normal(url: str) -> str:
     """Return the address of a registry as logins are stored by it. Raises ``InvalidRequest``."""
-    from cachesvc_client.config import registry_url
+    from cachesvc_client.config.urls import registry_url
 
     try:
         return registry_url(url)

@@ -81,7 +81,7 @@ def node(
     from cachesvc.agent.agent import AgentOptions, run_agent
     from cachesvc.agent.round import Selection
     from cachesvc.agent.watch import FactorPattern, Pattern
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.wire.durations import parse_duration
     from cachesvc_client.wire.sizes import parse_size
 

@@ -41,7 +41,7 @@ Where = Annotated[
 def ls(where: Where = None, output: Output = Form.table, as_json: AsJson = False) -> None:
     """List names with their tags; of one name, its entries."""
     from cachesvc.queries.matching import entries_in, names_in
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.queries.pull import registry_of
 
     form = form_of(output, as_json)
@@ -91,7 +91,7 @@ def search(
 ) -> None:
     """Find entries by name, model, device, torch, inputs or target, the newest first."""
     from cachesvc.queries.matching import entries_in
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.queries.pull import registry_of
 
     facts = {"model": model, "gpu": gpu, "torch": torch, "dtype": dtype, "shape": shape, "target": target}
@@ -117,7 +117,7 @@ def show(
 ) -> None:
     """Show a name or an entry: what it is for, its starts, its revisions."""
     from cachesvc.queries.inventory import print_entry, print_name, read_entry, read_name
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.queries.pull import registry_of
 
     with registry_of(Config.read()) as registry:

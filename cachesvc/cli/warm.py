@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cachesvc.warm.report_head import ReportHead
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.wire.factors import Fingerprint
 
 STDOUT = Path("-")
@@ -233,7 +233,7 @@ def _print_missing(
     """Print what services wanted, and what of it would be built here. Needs no signing key."""
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Launcher
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     config = Config.read()
     with ExitStack() as stack:
@@ -302,7 +302,7 @@ def _run(
     from cachesvc.warm.provenance import BuildOrigin
     from cachesvc.warm.results import Outcome
     from cachesvc.warm.run import run
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     config = Config.read()
     with guarded_job(os.environ), ExitStack() as stack:

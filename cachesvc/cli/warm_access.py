@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cachesvc.warm.context import RegistryAccess, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
     from cachesvc_client.bundle.seal import Signer, SigningKey
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
     from cachesvc_client.wire.names import Lane
     from cachesvc_client.wire.provenance import BuilderIdentity
@@ -32,7 +32,7 @@ def take_key(variable: str | None) -> SigningKey | None:
 
     ``variable``: what ``--signing-key-env`` names; else the one that ``CACHESVC_SIGNING_KEY=env:NAME`` names.
     """
-    from cachesvc_client.config import key_variable
+    from cachesvc_client.config.settings import key_variable
 
     option = "--signing-key-env"
     if variable is None:
@@ -153,7 +153,7 @@ def _own_key() -> SigningKey:
     The key lies beside the login file and not beside the bundles, which are copied into images.
     """
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import login_path
+    from cachesvc_client.config.login import login_path
 
     login = login_path()
     if login is None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from cachesvc.schema.entries import EntryPage, EntryRecord
 from cachesvc.schema.wanted import SeenEnvironment
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.queries.explain import environment_facts, is_use_here

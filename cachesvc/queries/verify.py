@@ -15,7 +15,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
 from cachesvc_client.bundle.file import SUFFIX, open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.console.tables import aligned, bytes_text, when_text
 from cachesvc_client.http.registry import Remote, parse_resolved
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts

@@ -30,7 +30,7 @@ class CompilingProcess:
 
     def __init__(self, request: PhaseRequest) -> None:
         """Put the hooks in place and begin to count. Raises ``Unsupported`` and ``StorageFull``."""
-        from cachesvc_client.config import Config
+        from cachesvc_client.config.settings import Config
         from cachesvc_client.process.process import process
         from cachesvc_client.session.sessions import open_local
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.graphs import keys
 from cachesvc_client.hooks import counters
 from cachesvc_client.hooks.table import Hook

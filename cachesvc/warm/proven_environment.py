@@ -15,7 +15,7 @@ from typing import Any
 
 import cachesvc_client
 from cachesvc_client.bundle.seal import pae
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment import releases
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.environment.support import Support, check_proof, present_names

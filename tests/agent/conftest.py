@@ -17,7 +17,7 @@ from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.shared_store import open_shared_store

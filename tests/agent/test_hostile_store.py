@@ -16,7 +16,7 @@ import pytest
 
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult

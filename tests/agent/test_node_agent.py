@@ -159,7 +159,7 @@ def test_services_start_without_the_registry_and_the_agent_lives_on_without_it(
 
 
 def node_offers(node: Node, variables: dict[str, str], name: str) -> list[str] | None:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     return Node(node.root, Config.read(variables), node.measures).offers(name)
 

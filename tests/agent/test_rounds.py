@@ -17,7 +17,7 @@ from cachesvc.agent import round as round_module
 from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable, Untrusted

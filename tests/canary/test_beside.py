@@ -23,7 +23,7 @@ from cachesvc_client.canary import comparisons, side_run
 from cachesvc_client.canary.beside import SideTrial
 from cachesvc_client.canary.comparisons import Comparisons
 from cachesvc_client.kinds.frames.eager import EagerGraph
-from cachesvc_client.kinds.frames.giver import _watched
+from cachesvc_client.kinds.frames.replay.replayer import _watched
 from cachesvc_client.kinds.kind import Comparison
 
 
@@ -41,11 +41,11 @@ class Recorder:
         graph = symbolic_trace(graph) if trace else graph
         trial = SideTrial(
             graph,
-            lambda: self.suspects,
-            lambda _suspects, why: self.wrong.append(why),
-            self.skipped.append,
-            self._call,
-            self.comparisons,
+            suspects=lambda: self.suspects,
+            wrong=lambda _suspects, why: self.wrong.append(why),
+            skipped=self.skipped.append,
+            called=self._call,
+            comparisons=self.comparisons,
         )
         return trial.watch(closure(function))
 
@@ -91,11 +91,11 @@ def test_a_right_function_is_the_same_object_and_runs_its_own_code_after_the_fir
     trial_input = torch.ones(3)
     watched = SideTrial(
         symbolic_trace(double),
-        lambda: ("revision",),
-        recorder.wrong.append,
-        recorder.skipped.append,
-        lambda: None,
-        recorder.comparisons,
+        suspects=lambda: ("revision",),
+        wrong=recorder.wrong.append,
+        skipped=recorder.skipped.append,
+        called=lambda: None,
+        comparisons=recorder.comparisons,
     ).watch(function)
     assert watched is function and function.__code__ is not own
     assert watched(trial_input)[0].tolist() == [2, 2, 2]
@@ -444,7 +444,14 @@ def test_nothing_is_held_after_the_verdict():
 @pytest.mark.parametrize("function", [double, nn.Linear(1, 1), lambda x, y=1: (x, y)])
 def test_what_cannot_be_hooked_stays_as_it_is(function):
     recorder = Recorder()
-    trial = SideTrial(symbolic_trace(double), tuple, print, recorder.skipped.append, print, Comparisons())
+    trial = SideTrial(
+        symbolic_trace(double),
+        suspects=tuple,
+        wrong=print,
+        skipped=recorder.skipped.append,
+        called=print,
+        comparisons=Comparisons(),
+    )
     code = getattr(function, "__code__", None)
     assert trial.watch(function) is function and not trial.watches
     assert getattr(function, "__code__", None) is code and "what was compiled is no" in recorder.skipped[0]

@@ -28,9 +28,9 @@ class TrialRecorder:
     def watch(self, graph, compiled):
         trial = Trial(
             graph,
-            lambda: self.suspects,
-            lambda _suspects, why: self.wrong.append(why),
-            self.skipped.append,
+            suspects=lambda: self.suspects,
+            wrong=lambda _suspects, why: self.wrong.append(why),
+            skipped=self.skipped.append,
         )
         return trial.watch(compiled)
 
@@ -184,7 +184,12 @@ def test_a_graph_that_raises_leaves_everything_as_it_was():
         return (torch.ops.aten.mm(x, x),)
 
     recorder, x = TrialRecorder(), torch.ones(2)
-    trial = Trial(symbolic_trace(lambda x: (x,)), lambda: ("revision",), print, recorder.skipped.append)
+    trial = Trial(
+        symbolic_trace(lambda x: (x,)),
+        suspects=lambda: ("revision",),
+        wrong=print,
+        skipped=recorder.skipped.append,
+    )
     trial._graph = function  # A trace holds no operators that fail.
     assert trial.watch(lambda x: (x,))(x)[0] is x
     assert x.tolist() == [1, 1] and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")

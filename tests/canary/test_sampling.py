@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cachesvc_client.canary.sampling import draw_of_job, is_sampled
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.variables import CanarySetting, obsolete_line, parse_canary
 from cachesvc_client.ranks import job as jobs
 from cachesvc_client.ranks.job import Job

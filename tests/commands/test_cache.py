@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.node.store import DEFAULT_MAX_BYTES, NodeStore
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Login
+from cachesvc_client.config.login import Login
 
 NO_VARIABLES = {"CACHESVC_URL": None, "CACHESVC_TOKEN": None, "CACHESVC_TRUSTED_KEYS": None}
 

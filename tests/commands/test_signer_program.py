@@ -14,7 +14,7 @@ from packing import make_pack
 
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.publication import signer
 from cachesvc_client.publication.signer import ProgramSigner, signer_of
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Unavailable, Untrusted

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config, Login, RegistryLogin, login, login_path, registry_url
+from cachesvc_client.config.login import Login, RegistryLogin, login, login_path
+from cachesvc_client.config.settings import Config
+from cachesvc_client.config.urls import registry_url
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unauthenticated, Unavailable
 
 KEY = SigningKey.generate().public

@@ -11,14 +11,14 @@ import pytest
 
 BEFORE = """
 import builtins, functools, sys, threading, types
-from cachesvc_client.graphs import birth, in_place
+from cachesvc_client.graphs.released import birth, in_place
 in_place.watch()
 birth.watch()
 """
 AFTER = """
 import torch
-from cachesvc_client.graphs import released
-print("taken" if released._released._namespaces else "judged")
+from cachesvc_client.graphs.released import comparison
+print("taken" if comparison._released._namespaces else "judged")
 """
 SITUATIONS = {
     "a thread of the program": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
@@ -54,13 +54,13 @@ def _run(program: str, folder: Path) -> str:
 def test_what_only_torch_wrote_is_taken_and_what_is_replaced_later_is_found(tmp_path: Path) -> None:
     """Every place that is compared: a module, a class, an operator's table and a table of decompositions."""
     program = f"""{BEFORE}{AFTER}
-print(len(released.changes().described))
+print(len(comparison.changes().described))
 torch.nn.functional.silu = torch.nn.functional.relu
 torch.nn.Linear.forward = lambda self, x: x
 table = torch._decomp.decomposition_table
 table[torch.ops.aten.tanh.default] = lambda x: x
 torch.ops.aten.tanh.default.py_kernels[torch._C.DispatchKey.CPU] = lambda x: x
-for place in sorted(released.changes().described):
+for place in sorted(comparison.changes().described):
     print(place)
 """
     assert _run(program, tmp_path).splitlines() == [
@@ -94,6 +94,6 @@ def wraps(function, *more, **named):
     return decorate
 functools.wraps = wraps
 {AFTER}
-print(any(place.startswith("torch._decomp") for place in released.changes().described))
+print(any(place.startswith("torch._decomp") for place in comparison.changes().described))
 """
     assert _run(program, tmp_path).splitlines() == ["taken", "True"]

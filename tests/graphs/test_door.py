@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from cachesvc_client.graphs import door, keys, released, targets
-from cachesvc_client.graphs.code_digest import FollowedCode
+from cachesvc_client.graphs import door, keys
+from cachesvc_client.graphs.code import targets
+from cachesvc_client.graphs.code.followed import FollowedCode
+from cachesvc_client.graphs.released import comparison
 from tests.e2e.harness import SCALAR, environment
 from tests.releases import TORCH
 
@@ -62,17 +64,17 @@ def test_each_change_is_another_key_and_an_equal_change_the_same(tmp_path: Path)
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    before = set(released.changes().described)
+    before = set(comparison.changes().described)
     yield
-    assert set(released.changes().described) == before
+    assert set(comparison.changes().described) == before
 
 
 def one_change(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, value: Any) -> list[str]:
     """Return the places that are found once a name of torch leads to another value."""
-    before = set(released.changes().described)
+    before = set(comparison.changes().described)
     with monkeypatch.context() as patch:
         patch.setattr(holder, name, value)
-        return sorted(set(released.changes().described) - before)
+        return sorted(set(comparison.changes().described) - before)
 
 
 def own(*arguments: Any, **_: Any) -> Any:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-_ATTACH = "from cachesvc_client.graphs import in_place; in_place.watch()\n"
+_ATTACH = "from cachesvc_client.graphs.released import in_place; in_place.watch()\n"
 _TORCH = "import torch\nfrom torch.nn import functional as F\n"
-_ASK = "from cachesvc_client.graphs import released; print(released.changes())\n"
+_ASK = "from cachesvc_client.graphs.released import comparison; print(comparison.changes())\n"
 _CODE = (
     "constants = tuple(one * 3 if type(one) is float else one for one in F.elu.__code__.co_consts)\n"
     "F.elu.__code__ = F.elu.__code__.replace(co_consts=(*constants, 1.5))\n"
@@ -48,9 +48,14 @@ def test_torch_as_released_has_none_and_what_is_put_back_is_none(order: tuple[st
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_service_that_attaches_late_does_not_take_a_changed_function_for_the_builders(change: str) -> None:
-    judge = _ATTACH + _TORCH + "from cachesvc_client.graphs import released\nprint(released.judged().hex())"
+    judge = (
+        _ATTACH
+        + _TORCH
+        + "from cachesvc_client.graphs.released import comparison\nprint(comparison.judged().hex())"
+    )
     builder = _answer(judge).split()[-1]
-    learn = f"from cachesvc_client.graphs import signatures; signatures.learn(bytes.fromhex('{builder}'))\n"
+    learn = "from cachesvc_client.graphs.released import signatures; "
+    learn += f"signatures.learn(bytes.fromhex('{builder}'))\n"
     text, name = CHANGES[change]
     answer = _answer(_TORCH + text + _ATTACH + learn + _ASK)
     assert name in answer and "unknown=''" not in answer, answer

@@ -102,7 +102,9 @@ def test_the_number_of_recorded_components_is_bounded() -> None:
     recorder = Recorder()
     for number in range(MAX_KEYS + 10):
         recorder.note_lookup(
-            f"f{number}", lambda: True, lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)]
+            f"f{number}",
+            missed=lambda: True,
+            lines=lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)],
         )
     assert len(recorder.missed) == MAX_KEYS
     assert {len(texts) for texts in recorder.missed.values()} == {MAX_INPUTS}
@@ -116,10 +118,10 @@ def test_odd_lines_and_errors_disturb_nothing() -> None:
     def broken() -> list[str]:
         raise RuntimeError("PyTorch changed")
 
-    recorder.note_lookup("f1", lambda: True, broken)
-    recorder.note_lookup([], lambda: True, list)
-    recorder.note_lookup(None, lambda: int("no"), list)
-    recorder.note_lookup("f2", lambda: False, broken)
+    recorder.note_lookup("f1", missed=lambda: True, lines=broken)
+    recorder.note_lookup([], missed=lambda: True, lines=list)
+    recorder.note_lookup(None, missed=lambda: int("no"), lines=list)
+    recorder.note_lookup("f2", missed=lambda: False, lines=broken)
     assert recorder.missed == {} and recorder.seconds == 0
     odd = ["", "no line", "[x]", "[x] : y", "[x] " + "n" * 300 + ": y", "[ab] ok: " + "v" * 500]
     assert parse_lines(odd) == {"ok": "another #ab"}

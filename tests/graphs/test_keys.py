@@ -18,7 +18,7 @@ import torch
 from torch._inductor import config
 from torch.utils.weak import WeakIdKeyDictionary
 
-from cachesvc_client.graphs import ambient, keys
+from cachesvc_client.graphs import ambient, attention, keys
 from tests.e2e.harness import SCALAR, environment
 from tests.releases import TORCH
 
@@ -134,11 +134,11 @@ def test_the_order_of_attention_kernels_is_settled_before_it_is_in_a_key(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_an_order_that_cannot_be_settled_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    ambient._choose_attention.cache_clear()
-    before = {name: getattr(torch._C, name)() for name in ambient._backend_getters()}
-    ambient.settle_attention_order()
-    assert {name: getattr(torch._C, name)() for name in ambient._backend_getters()} == before
-    ambient._choose_attention.cache_clear()
+    attention._choose_attention.cache_clear()
+    before = {name: getattr(torch._C, name)() for name in attention.backend_getters()}
+    attention.settle_attention_order()
+    assert {name: getattr(torch._C, name)() for name in attention.backend_getters()} == before
+    attention._choose_attention.cache_clear()
 
 
 def test_hints_of_sizes_are_read_from_the_tensors_where_pytorch_keeps_them_nowhere_else(

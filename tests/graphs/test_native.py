@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch._inductor.cpp_builder import get_cpp_compiler
 
-from cachesvc_client.graphs import native
+from cachesvc_client.graphs.released import native
 from tests.e2e.harness import environment
 
 SOURCE = Path(__file__).with_name("native.cpp")

@@ -17,7 +17,7 @@ import torch
 from torch._higher_order_ops import effects
 
 from cachesvc_client.graphs import keys, operators
-from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, FollowedCode
+from cachesvc_client.graphs.code.followed import MAX_FOLLOWED, FollowedCode
 
 SLOPE = 2.0
 numbers = itertools.count()

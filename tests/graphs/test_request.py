@@ -11,7 +11,7 @@ from torch import nn
 
 from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
-from cachesvc_client.kinds.frames.graph_facts import uncached_graphs
+from cachesvc_client.kinds.frames.record.graph_facts import uncached_graphs
 from cachesvc_client.wire.compare import differences
 from cachesvc_client.wire.factors import BY_NAME
 from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT

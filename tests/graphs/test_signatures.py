@@ -11,7 +11,7 @@ import pytest
 _PROGRAM = """
 import json, sys, torch, torch._refs
 from torch._inductor import lowering
-from cachesvc_client.graphs.signatures import signature
+from cachesvc_client.graphs.released.signatures import signature
 
 aten, table = torch.ops.aten, lowering.lowerings
 tables = {

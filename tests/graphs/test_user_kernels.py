@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from cachesvc_client.environment.model_hash import model_hash
-from cachesvc_client.graphs import user_kernels
+from cachesvc_client.graphs.code import user_kernels
 from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences

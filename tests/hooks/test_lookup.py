@@ -75,8 +75,8 @@ def test_a_name_is_looked_up_without_import(package: Path, module: str, path: st
     hook = Hook(module, path, "looks", "nothing is seen", role="explain")
     (state,) = look_up(
         [hook],
-        lambda name: package if name == "made" else None,
-        lambda name: "1.0" if name == "made" else None,
+        folder=lambda name: package if name == "made" else None,
+        release=lambda name: "1.0" if name == "made" else None,
     )
     assert state == (hook, presence)
 
@@ -89,7 +89,7 @@ def test_a_release_without_the_name_loses_nothing(package: Path, release: str, p
     hook = Hook(
         "made.deep.module", "later", "looks", "nothing is seen", since="2.9", until="2.13", role="explain"
     )
-    (state,) = look_up([hook], lambda _: package, lambda _: release)
+    (state,) = look_up([hook], folder=lambda _: package, release=lambda _: release)
     assert state.presence == presence
 
 

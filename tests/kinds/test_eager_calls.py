@@ -15,9 +15,9 @@ import pytest
 from benchmarks.hosts import QUICK, clean_environment
 from cachesvc_client.environment.variables import is_eager_policy, parse_wait
 from cachesvc_client.hooks import imports
-from cachesvc_client.kinds.frames import eager_call
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.frames.names import FRAME
+from cachesvc_client.kinds.frames.replay import eager_call
 from cachesvc_client.kinds.kind import ProcessCallbacks
 
 PROGRAM = Path(__file__).with_name("eager_program.py")

@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 
 from cachesvc_client.graphs import operators
-from cachesvc_client.kinds.frames import KIND, describe, graph_facts, guard_pickles, stored
+from cachesvc_client.kinds.frames import KIND, stored
+from cachesvc_client.kinds.frames.describe import objects
 from cachesvc_client.kinds.frames.eager import EagerGraph
+from cachesvc_client.kinds.frames.guards import pickles
 from cachesvc_client.kinds.frames.kind import FramesState
+from cachesvc_client.kinds.frames.record import graph_facts
+from cachesvc_client.kinds.frames.replay import replayer
 from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.testing import Example, KindConformance
 from tests.releases import TORCH
@@ -34,13 +38,13 @@ class TestConformance(KindConformance):
     def use(self, state: KindState, root: Path) -> set[str]:
         assert isinstance(state, FramesState)
         state.accept(root, [NAME])
-        assert state._giver is not None
-        state._giver.used[NAME] = None  # what giving a frame records
+        assert state._replayer is not None
+        state._replayer.used[NAME] = None  # what giving a frame records
         return {NAME}
 
     def allowed(self, state: KindState) -> Collection[Path]:
         assert isinstance(state, FramesState)
-        return list(state._giver._files) if state._giver is not None else ()
+        return list(state._replayer._files) if state._replayer is not None else ()
 
 
 def test_only_the_content_that_the_name_says_is_read(tmp_path: Path) -> None:
@@ -58,11 +62,11 @@ def test_a_file_that_is_not_there_is_another_ranks(tmp_path: Path) -> None:
     state = FramesState()
     (tmp_path / NAME).write_bytes(CONTENT)
     state.accept(tmp_path, [NAME, f"{'0' * 64}.frames"])
-    assert state._giver is not None and list(state._giver._files) == [tmp_path / NAME]
+    assert state._replayer is not None and list(state._replayer._files) == [tmp_path / NAME]
 
 
 def test_a_frame_of_another_backend_is_not_recorded_and_the_reason_names_it() -> None:
-    recorder = importlib.import_module("cachesvc_client.kinds.frames.recorder")
+    recorder = importlib.import_module("cachesvc_client.kinds.frames.record.recorder")
     record = recorder.Recorder(operators.RegisteredFunctions())
     call = types.SimpleNamespace(compiler=TestConformance.use, name="forward (model.py:7)")
     record.refuse(call)
@@ -89,15 +93,15 @@ def code_of(source: str) -> types.CodeType:
 )
 def test_the_digest_of_code(other: str, same: bool) -> None:
     one = code_of("def f(x, y=1):\n    return x + 2")
-    assert (describe.code_digest(one) == describe.code_digest(code_of(other))) is same
+    assert (objects.code_digest(one) == objects.code_digest(code_of(other))) is same
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code has its full name from 3.11 on")
 def test_a_function_is_found_and_its_change_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = [helper.__code__, Holder.method.__code__, Holder.own.fget.__code__, outer().__code__]
-    traced = describe.traced_functions(codes)
+    traced = objects.traced_functions(codes)
     assert {one.name for one in traced} == {"helper", "Holder.method", "Holder.own", "outer"}
-    assert describe.changed(traced) == ""
+    assert objects.changed(traced) == ""
     for target, value in (
         ("helper", lambda x: x),
         ("Holder.method", lambda _: 1),
@@ -106,39 +110,39 @@ def test_a_function_is_found_and_its_change_is_seen(monkeypatch: pytest.MonkeyPa
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"{__name__}.{target}", value)
-            assert describe.changed(traced) == f"{__name__}.{target}"
+            assert objects.changed(traced) == f"{__name__}.{target}"
     monkeypatch.setattr(helper, "__defaults__", (5,))
-    assert describe.changed(traced) == f"{__name__}.helper", "a default value"
+    assert objects.changed(traced) == f"{__name__}.helper", "a default value"
 
 
 def test_code_without_a_name_stands_for_its_file() -> None:
-    [traced] = describe.traced_functions([UNNAMED.__code__])
+    [traced] = objects.traced_functions([UNNAMED.__code__])
     assert (traced.module, traced.name) == (__name__, "")
-    assert describe.changed([traced]) == ""
-    assert describe.changed([traced._replace(digest="another")]) == f"the file of {__name__}"
-    assert describe.changed([traced._replace(module="not.imported")]) == "the file of not.imported"
+    assert objects.changed([traced]) == ""
+    assert objects.changed([traced._replace(digest="another")]) == f"the file of {__name__}"
+    assert objects.changed([traced._replace(module="not.imported")]) == "the file of not.imported"
 
 
 def test_code_of_no_file_is_refused() -> None:
     with pytest.raises(LookupError, match="is the code of no module"):
-        describe.traced_functions([code_of("def f(): pass")])
+        objects.traced_functions([code_of("def f(): pass")])
 
 
 def test_what_has_no_words_is_refused() -> None:
     with pytest.raises(TypeError, match="has no description"):
-        describe.describe(object())
-    assert describe.text_of({"b": {2, 1}, "a": (True, None)}) == describe.text_of(
+        objects.describe(object())
+    assert objects.text_of({"b": {2, 1}, "a": (True, None)}) == objects.text_of(
         {"a": (True, None), "b": {1, 2}}
     )
-    assert describe.text_of({"a": 1}) != describe.text_of({"a": True})
+    assert objects.text_of({"a": 1}) != objects.text_of({"a": True})
 
 
 def test_what_a_program_may_change_has_other_words() -> None:
-    assert describe.describe(Way.FIRST) != describe.describe(Way.SECOND)
-    assert describe.describe({"a": helper}) == describe.describe({"a": helper})
-    assert describe.describe({"a": helper}) != describe.describe({"a": outer})
+    assert objects.describe(Way.FIRST) != objects.describe(Way.SECOND)
+    assert objects.describe({"a": helper}) == objects.describe({"a": helper})
+    assert objects.describe({"a": helper}) != objects.describe({"a": outer})
     with pytest.raises(TypeError, match="has no description"):
-        describe.describe({"a": object()})
+        objects.describe({"a": object()})
 
 
 def test_a_class_that_gains_an_attribute_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +151,11 @@ def test_a_class_that_gains_an_attribute_is_another_one(monkeypatch: pytest.Monk
     class Derived(Holder):
         pass
 
-    first, words = describe.class_digest(Derived), describe.describe(Derived)
+    first, words = objects.class_digest(Derived), objects.describe(Derived)
     monkeypatch.setattr(Derived, "method", lambda _: 1, raising=False)
-    assert describe.class_digest(Derived) != first
-    assert describe.describe(Derived) != words
-    assert describe.has_name(Holder) and not describe.has_name(Derived)
+    assert objects.class_digest(Derived) != first
+    assert objects.describe(Derived) != words
+    assert objects.has_name(Holder) and not objects.has_name(Derived)
 
 
 @pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
@@ -169,7 +173,7 @@ def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out
     ]
     other = Guard(module, GuardBuilder.TYPE_MATCH)
     with config.patch(skip_nnmodule_hook_guards=left_out):
-        guards, empty = guard_pickles.split_hooks([*hooks, other])
+        guards, empty = pickles.split_hooks([*hooks, other])
     if left_out:
         assert guards == [other] and empty == {module.name: ("_forward_hooks", "_backward_hooks")}
     else:
@@ -178,14 +182,14 @@ def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out
 
 def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = operators.RegisteredFunctions()
-    frame = stored.RecordedFrame(code=None, backend="", settings={})
+    frame = stored.RecordedFrame(code=None, backend="")
     monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"code of {name}")
     source = "a = torch.ops.lib.one\ntorch.ops.lib.two.out(a)\ntorch.ops.aten.sin.default(a)"
     assert graph_facts.note_code(frame, source, registered) == ""
-    assert frame.operators.keys() == {"lib::one", "lib::two.out"}
-    assert graph_facts.changed_operator(frame, registered) == ""
+    assert frame.facts.operators.keys() == {"lib::one", "lib::two.out"}
+    assert replayer._changed_operator(frame, registered) == ""
     monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"{name} is another")
-    assert graph_facts.changed_operator(frame, registered) == "operator lib::one is other code"
+    assert replayer._changed_operator(frame, registered) == "operator lib::one is other code"
 
 
 class Way(enum.Enum):
@@ -225,7 +229,7 @@ def test_the_settings_have_the_rank_where_it_is_in_the_code(monkeypatch: pytest.
     import torch
     from torch._inductor import config
 
-    settings = importlib.import_module("cachesvc_client.kinds.frames.ambient").settings
+    settings = importlib.import_module("cachesvc_client.kinds.frames.describe.ambient").settings
 
     def as_rank(rank: int) -> dict[str, str]:
         monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: rank)
@@ -251,7 +255,7 @@ def test_a_reason_names_the_setting_that_differs() -> None:
         "torch.use_deterministic_algorithms(True)": "deterministic_algorithms_settings",
     }
     program = (
-        "import torch; from cachesvc_client.kinds.frames import ambient\n"
+        "import torch; from cachesvc_client.kinds.frames.describe import ambient\n"
         f"for change in {[*changes]}:\n"
         "    recorded = ambient.settings({})\n"
         "    exec(change)\n"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cachesvc_client.kinds.frames.groups import changed_group, groups_of_job, is_of_another_rank
+from cachesvc_client.kinds.frames.describe.groups import (
+    changed_group,
+    groups_of_job,
+    is_of_another_rank,
+)
 
 GROUPS = {"": "rank 0 of 2", "0": "cpu:gloo, ranks [0, 1], default_pg", "1": "cpu:gloo, ranks [0], tensor"}
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.frames import digests, guard_pickles
-from cachesvc_client.kinds.frames.guard_words import REFUSED, WORDS, guard_words
+from cachesvc_client.kinds.frames.describe import digests
+from cachesvc_client.kinds.frames.guards import pickles as guard_bytes
+from cachesvc_client.kinds.frames.guards.words import REFUSED, WORDS, guard_words
 from tests.releases import TORCH
 
 frames = pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
@@ -47,10 +48,10 @@ class Holder:
 @frames
 def test_a_pickle_of_guards_holds_no_object_of_a_program() -> None:
     with pytest.raises(TypeError, match=r"holds an object of .*Holder"):
-        guard_pickles._dumps({"key": Holder()})
+        guard_bytes._dumps({"key": Holder()})
     with pytest.raises(TypeError, match="which no module has"):
-        guard_pickles._dumps(lambda: 1)
-    assert pickle.loads(guard_pickles._dumps([Way.FIRST, Holder, 1])) == [Way.FIRST, Holder, 1]
+        guard_bytes._dumps(lambda: 1)
+    assert pickle.loads(guard_bytes._dumps([Way.FIRST, Holder, 1])) == [Way.FIRST, Holder, 1]
 
 
 @frames
@@ -61,7 +62,7 @@ def test_a_guard_is_written_without_its_hash_which_is_another_one_in_each_proces
         source.LocalSource("x"), guards.GuardBuilder.TYPE_MATCH
     )
     assert isinstance(hash(guard), int) and guard._hash is not None
-    again = pickle.loads(guard_pickles._dumps(guard))
+    again = pickle.loads(guard_bytes._dumps(guard))
     assert again._hash is None and again.originating_source == guard.originating_source
 
 

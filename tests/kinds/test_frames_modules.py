@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.frames import guards
+from cachesvc_client.kinds.frames.guards import live
 from cachesvc_client.kinds.frames.modules import compiled_modules, loaded_from
 
 TEXT = """\
@@ -86,7 +86,7 @@ def test_expressions_are_read_in_the_scope_that_python_would_take() -> None:
     from torch import _guards
 
     name = "text"
-    with guards._compiled_once():
+    with live._compiled_once():
         read = vars(_guards)["eval"]
         assert [read("name"), read("x + y", {"x": 1}, {"y": 2}), read("x", {"x": 3})] == [name, 3, 3]
         assert read(compile("x", "", "eval"), {"x": 4}) == 4
@@ -101,7 +101,7 @@ def test_settings_are_at_hand_only_while_guards_are_made() -> None:
     with config.patch({name: not getattr(config, name)}):
         changed = getattr(config, name)
         before = {*vars(config)}
-        with guards._settings_at_hand():
+        with live._settings_at_hand():
             assert vars(config)[name] is changed
         assert {*vars(config)} == before and getattr(config, name) is changed
     assert getattr(config, name) is not changed
@@ -113,19 +113,19 @@ def test_a_module_is_found_through_the_modules_that_it_lies_in() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
     names, known = {"L": {"self": model}}, dict[str, Any]()
     inner = "L['self']._modules['1']._modules['0']"
-    assert guards._module(inner, names, known) is model[1][0]
+    assert live._module(inner, names, known) is model[1][0]
     assert known["L['self']._modules['1']"] is model[1]
-    assert guards._module("L['self']._modules['0']", names, known) is model[0]
-    with pytest.raises(guards.Differs, match=r"_modules\['2'\] cannot be read: KeyError"):
-        guards._module("L['self']._modules['2']._modules['0']", names, known)
-    with pytest.raises(guards.Differs, match="cannot be read: AttributeError"):
-        guards._module("L['self'].no_such._modules['0']", names, known)
+    assert live._module("L['self']._modules['0']", names, known) is model[0]
+    with pytest.raises(live.Differs, match=r"_modules\['2'\] cannot be read: KeyError"):
+        live._module("L['self']._modules['2']._modules['0']", names, known)
+    with pytest.raises(live.Differs, match="cannot be read: AttributeError"):
+        live._module("L['self'].no_such._modules['0']", names, known)
 
 
 LATE = """
 import json, sys
 import torch
-from cachesvc_client.kinds.frames import deferred
+from cachesvc_client.kinds.frames.replay import deferred
 codecache = deferred.code_cache()
 package = sys.modules["torch.export.pt2_archive"]
 late = "torch.export.pt2_archive._package" not in sys.modules
@@ -167,7 +167,7 @@ def test_threads_get_the_names_of_a_late_package_when_all_are_there(tmp_path: Pa
     program = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from cachesvc_client.kinds.frames import late_package
+from cachesvc_client.kinds.frames.replay import late_package
 late_package.put_late_package("outer.slow")
 from outer import slow
 assert type(slow) is not type(sys)

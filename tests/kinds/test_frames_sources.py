@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from cachesvc_client.kinds.frames.sources import drop_texts, lean
+from cachesvc_client.kinds.frames.record.sources import drop_texts, lean
 
 HEAD = """\
 import torch

@@ -22,7 +22,7 @@ from benchmarks.hosts import QUICK, trap
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult

@@ -12,7 +12,7 @@ from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Target

@@ -21,7 +21,7 @@ import httpx
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import login
+from cachesvc_client.config.login import login
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload

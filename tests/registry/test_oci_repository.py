@@ -16,7 +16,7 @@ from cachesvc.oci.image_layout import FolderTarget
 from cachesvc.oci.reference import Reference
 from cachesvc.settings import read_settings
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.queries.pull import pull
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable
 from cachesvc_client.wire.names import Name

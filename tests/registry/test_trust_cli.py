@@ -13,7 +13,7 @@ from admin_command import Admin, CommandResult
 from registry_making import Server, make, ok
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import login
+from cachesvc_client.config.login import login
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy

@@ -27,7 +27,7 @@ from cachesvc.queries.verify import verify
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.kinds import RULES

@@ -18,7 +18,8 @@ from registry_making import Publication, Server, make, ok
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
-from cachesvc_client.config import Config, Login
+from cachesvc_client.config.login import Login
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.errors import InvalidRequest, Untrusted
 

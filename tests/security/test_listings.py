@@ -20,7 +20,7 @@ from cachesvc.agent.measures import Measures
 from cachesvc.agent.round import Keeper, Selection
 from cachesvc.agent.store_writer import SharedStoreWriter
 from cachesvc.agent.watch import Pattern
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.names import Namespace, ShortName, Tag

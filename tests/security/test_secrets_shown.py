@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server
 
-from cachesvc_client.config import Login
+from cachesvc_client.config.login import Login
 from tests.e2e.registries import client
 
 SECRET = "hunter2"

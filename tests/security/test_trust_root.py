@@ -15,7 +15,8 @@ import pytest
 from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config, login
+from cachesvc_client.config.login import login
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root import registry_metadata

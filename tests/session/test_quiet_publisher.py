@@ -11,7 +11,7 @@ import pytest
 from cachesvc_client.bundle.check import Verified
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.as_you_go import UNPROVEN_LANE, RightToPublish, with_lane
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session import entry_head

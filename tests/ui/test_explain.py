@@ -10,7 +10,7 @@ import pytest
 
 from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.queries.explain import Explanation, explain, read_facts
 from cachesvc_client.wire.names import Name
 

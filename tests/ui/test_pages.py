@@ -19,7 +19,7 @@ from cachesvc.registry.trust import signers
 from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import FILTERS, ago_text, count_text, environment_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import SignerRecord

@@ -19,7 +19,7 @@ from cachesvc.warm.plan import plan
 from cachesvc.warm.proven_environment import ProvenEnvironment
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.support import Support
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust.accept import Acceptance

@@ -25,7 +25,7 @@ from cachesvc.warm.results import Outcome
 from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.errors import Unavailable

@@ -15,7 +15,7 @@ from cachesvc.warm.phase import PhaseRequest, PhaseResult
 from cachesvc.warm.plan import Job, plan
 from cachesvc.warm.proven_environment import ProvenEnvironment, judge_environment, prove_environment
 from cachesvc.warm.spec import parse_spec
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.environment import releases
 from cachesvc_client.wire.errors import Unsupported
 from tests.made_torch import make_torch

@@ -18,7 +18,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
 
 if TYPE_CHECKING:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ def connect_over_http(context: typer.Context) -> tuple[Config, Remote]:
 
 
 def _configured_registry() -> tuple[Config, Remote]:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
 
     config = Config.read()

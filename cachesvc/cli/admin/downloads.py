@@ -21,7 +21,7 @@ from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 if TYPE_CHECKING:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
 
 

@@ -43,7 +43,7 @@ from .downloads import acceptance_of, download_bundle, download_envelope
 from .revisions import revisions
 
 if TYPE_CHECKING:
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
     from cachesvc_client.node.store import NodeStore
 

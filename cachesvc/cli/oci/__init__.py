@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cachesvc.oci.places import ImageSource
     from cachesvc.oci.reference import Reference
     from cachesvc_client.bundle.seal import Signer
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     from .transfer import SendOptions, SentBundle
 
@@ -144,7 +144,7 @@ def push(
 ) -> None:
     """Put bundles into a repository of an OCI registry."""
     from cachesvc.oci.reference import Reference
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     from .transfer import send
 
@@ -173,7 +173,7 @@ def pull(
 ) -> None:
     """Write the bundles of an OCI registry as files, after they are verified."""
     from cachesvc.oci.reference import Reference
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     config, place = Config.read(), Reference.parse(reference)
     repository = _repository(config, place, username, password_stdin, plain_http)
@@ -195,7 +195,7 @@ def export(
     """Write bundles as an OCI image layout on disk."""
     from cachesvc.oci.image_layout import layout_target
     from cachesvc.oci.reference import TAG
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     from .transfer import send
 
@@ -222,7 +222,7 @@ def import_(
 ) -> None:
     """Write the bundles of an OCI image layout as files, after they are verified."""
     from cachesvc.oci.image_layout import open_layout
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
 
     new = _NewBundle(into, name, target, signing_key, sign, here)
     receive = _receive_mcv if format is Read.mcv else _receive

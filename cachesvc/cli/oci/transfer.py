@@ -24,7 +24,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
 from cachesvc_client.bundle.file import SUFFIX, bundle_head, open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, Signer
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.queries.pull import file_name, is_bundle_of, pull
 from cachesvc_client.queries.trust import demand_trust, policy_here

@@ -132,7 +132,7 @@ def _attention() -> list[int]:
     """Return in which order PyTorch tries its attention kernels on this GPU."""
     import torch
 
-    from cachesvc_client.graphs.ambient import settle_attention_order
+    from cachesvc_client.graphs.attention import settle_attention_order
 
     settle_attention_order()
     return [int(kernel) for kernel in torch._C._get_sdp_priority_order()]

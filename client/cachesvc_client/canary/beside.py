@@ -38,6 +38,7 @@ class SideTrial(Generic[T]):
     def __init__(
         self,
         graph: Any,
+        *,
         suspects: Callable[[], Sequence[T]],
         wrong: Callable[[Sequence[T], str], object],
         skipped: Callable[[str], None],
@@ -130,7 +131,7 @@ class _Waiting:
     def run(self, check: Callable[[], None], gate: contextlib.AbstractContextManager[Any]) -> None:
         """Compare the call with eager."""
         try:
-            comparison = compare_kept(self._graph, self._call, check, gate)
+            comparison = compare_kept(self._graph, self._call, check=check, gate=gate)
         except NotComparable as reason:
             self.skip(str(reason))
             return

@@ -33,6 +33,7 @@ _RELAXED = 2
 def compare_kept(
     graph: Callable[..., Any],
     call: KeptCall,
+    *,
     check: Callable[[], None],
     gate: contextlib.AbstractContextManager[Any],
 ) -> Compared:

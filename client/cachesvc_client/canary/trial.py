@@ -54,6 +54,7 @@ class Trial(Generic[T]):
     def __init__(
         self,
         graph: Any,
+        *,
         suspects: Callable[[], Sequence[T]],
         wrong: Callable[[Sequence[T], str], None],
         skipped: Callable[[str], None],

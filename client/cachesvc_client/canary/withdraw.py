@@ -91,8 +91,21 @@ class Canary:
         self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]], *, called: Callable[[], None]
     ) -> Trial[InstalledRevision] | SideTrial[InstalledRevision]:
         if self.comparisons is None:
-            return Trial(graph, suspects, self._distrust_in_call, self.skipped, called)
-        return SideTrial(graph, suspects, self._distrust, self.skipped, called, self.comparisons)
+            return Trial(
+                graph,
+                suspects=suspects,
+                wrong=self._distrust_in_call,
+                skipped=self.skipped,
+                called=called,
+            )
+        return SideTrial(
+            graph,
+            suspects=suspects,
+            wrong=self._distrust,
+            skipped=self.skipped,
+            called=called,
+            comparisons=self.comparisons,
+        )
 
     def _suspects(self, before: Mapping[str, int]) -> Sequence[InstalledRevision]:
         """Returns the revisions of which something was used since `mark_uses` returned ``before``."""

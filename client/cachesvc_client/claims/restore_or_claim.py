@@ -21,7 +21,7 @@ from ..wire.partitions import known_partition
 from .acquire import ANSWER_SECONDS, ClaimOutcome, acquire_or_wait, describe_this_process
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..node.installed import AcceptedRevision
     from ..ranks.job import Job
     from ..restore.request import NameRequest

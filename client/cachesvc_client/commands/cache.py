@@ -73,7 +73,7 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def _root() -> Path:
-    from ..config import Config
+    from ..config.settings import Config
     from ..node.store import default_root
 
     return Config.read().store or default_root()

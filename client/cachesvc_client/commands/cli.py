@@ -132,7 +132,7 @@ def _launch_unattached(command: Sequence[str], error: CacheSvcError) -> NoReturn
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from ..config import Config
+    from ..config.settings import Config
     from .launch import launch
 
     if not arguments.argv:
@@ -218,7 +218,7 @@ def _add_pull(commands: Any) -> None:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from ..config import Config
+    from ..config.settings import Config
     from ..console.tables import aligned, bytes_text, fitting, terminal_width
     from ..queries.pull import pull
 

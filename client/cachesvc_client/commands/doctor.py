@@ -18,7 +18,7 @@ from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import require_bound_keys
-from ..config import Config
+from ..config.settings import Config
 from ..console.tables import aligned
 from ..environment import releases
 from ..environment.detect import detect
@@ -122,7 +122,7 @@ def hook_states() -> list[HookState]:
         version = versions.get(package)
         return releases.release(version) if version is not None else None
 
-    return look_up(every_hook(), releases.package, release)
+    return look_up(every_hook(), folder=releases.package, release=release)
 
 
 def render_hooks(states: Iterable[HookState]) -> str:

@@ -11,7 +11,7 @@ from .arguments import add_json, add_tag_fallback, name_argument
 from .parser import examples
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
 
 
 def add_explain(commands: Any) -> None:
@@ -41,7 +41,7 @@ def add_explain(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from ..config import Config
+    from ..config.settings import Config
     from ..console.tables import terminal_width
     from ..publication.as_you_go import with_lane
     from ..queries.explain import explain, read_facts, render

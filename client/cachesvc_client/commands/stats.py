@@ -120,7 +120,7 @@ def _sum(names: str, records: list[StartRecord]) -> NameStarts:
 
 def show(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from ..config import Config
+    from ..config.settings import Config
     from ..console.answers import print_json
 
     root = Config.read().store or default_root()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..wire.errors import CacheSvcError, Unauthenticated
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
 
 _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 """Names of the loopback that users mix up."""
@@ -45,7 +45,7 @@ def report_error(error: CacheSvcError, words: Sequence[str]) -> None:
 
 def _name_other_login(error: Unauthenticated) -> Unauthenticated:
     """Return the error with the login that somebody means who writes this machine's name in another way."""
-    from ..config import Config
+    from ..config.settings import Config
 
     try:
         config = Config.read()
@@ -91,7 +91,7 @@ def other_login(config: Config) -> str | None:
     (``localhost``, ``127.0.0.1``); ``None`` if there is none. A login counts for its own URL only."""
     if config.url is None:
         return None
-    from ..config import Login
+    from ..config.login import Login
 
     mine = urlsplit(config.url)
     for url, row in Login.read().registries.items():

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graphs.code_digest import FollowedCode
+from ..graphs.code.followed import FollowedCode
 from ..wire.digest import Digest
 from ..wire.factors import FactorValue
 

@@ -144,7 +144,7 @@ def present_names(hooks: Iterable[Hook], fingerprint: Fingerprint) -> frozenset[
         version = fingerprint.get(package)
         return releases.release(str(version)) if version is not None else None
 
-    states = look_up(hooks, releases.package, release)
+    states = look_up(hooks, folder=releases.package, release=release)
     return frozenset(hook.name for hook, presence in states if presence not in LOST)
 
 

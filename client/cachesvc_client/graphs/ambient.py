@@ -41,17 +41,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
 
-_log = logging.getLogger("cachesvc")
-
 _AUTOCAST_DEVICES = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu")
 """Device types that autocast knows, for a torch that does not list them."""
-
 ALWAYS = "default_dtype"
 """Name of the part that every key has: PyTorch adds it from 2.13 on, and these hooks add it before that. So a
 key without it comes from a builder without these hooks."""
@@ -109,11 +105,14 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     """Return the settings that decide how Inductor compiles a graph. AOTAutograd's key inherits them."""
     import torch
 
+    from .hardware import mkldnn_dtypes  # `attach` loads nothing that a compile alone needs
+    from .job import communicates, has_process_group, of_a_job
+
     attributes = _attributes_named(details.__class__)
     parts: dict[str, Any] = {}
     if (other := _other_isa()) is not None:
         parts["picked_isa"] = other
-    if (dtypes := _mkldnn_dtypes(graph, details.example_inputs)) is not None:
+    if (dtypes := mkldnn_dtypes(graph, details.example_inputs)) is not None:
         parts["mkldnn_dtypes"] = dtypes
     if "default_dtype" not in attributes:
         parts["default_dtype"] = str(torch.get_default_dtype())
@@ -131,60 +130,8 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
         parts["custom_passes"] = passes
     if pinned := [name for name, tensor in _constants(graph) if _is_pinned(tensor)]:
         parts["pinned_constants"] = pinned
-    if has_process_group() and _communicates(graph, details.example_inputs):
-        parts |= _of_a_job(attributes)
-    return parts
-
-
-def _mkldnn_dtypes(graph: Any, inputs: Any) -> str | None:
-    from .hardware import mkldnn_dtypes  # `attach` loads nothing that a compile alone needs
-
-    return mkldnn_dtypes(graph, inputs)
-
-
-def has_process_group() -> bool:
-    """Return whether this process can call other ranks."""
-    import torch
-
-    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
-
-
-def _communicates(graph: Any, inputs: Any) -> bool:
-    """Return whether a graph calls other ranks, or gets tensors that are distributed over them."""
-    if any(hasattr(one, "_local_tensor") for one in inputs):
-        return True
-    targets = (node.target for node in graph_nodes(graph) if node.op == "call_function")
-    return any(
-        str(target).startswith(_COLLECTIVES)
-        or str(getattr(target, "__module__", "")).startswith("torch.distributed")
-        for target in targets
-    )
-
-
-_COLLECTIVES = ("_c10d_functional", "c10d")
-"""Beginnings of the names of operators that call other ranks."""
-
-
-def _of_a_job(attributes: frozenset[str]) -> dict[str, Any]:
-    """Return what decides how Inductor compiles a graph that calls other ranks."""
-    import torch
-    from torch._inductor import config
-
-    parts: dict[str, Any] = {}
-    if "inductor_config_comms" not in attributes and (settings := _settings_of_collectives()):
-        parts["inductor_config_comms"] = settings
-    if "compile_on_one_rank" not in attributes:
-        any_rank = getattr(getattr(torch.distributed, "config", None), "compile_on_one_rank", False)
-        parts |= {"compile_on_one_rank": True} if any_rank else {}
-    overlap = getattr(config, "aten_distributed_optimizations", None)
-    if (
-        getattr(config, "bucket_all_gathers_fx", "none") not in ("none", None)
-        or getattr(overlap, "enable_overlap_scheduling", False)
-        # A pass of the program's own may call PyTorch's, which have the rank in the code that they make.
-        or config.post_grad_custom_pre_pass
-        or config.post_grad_custom_post_pass
-    ):
-        parts["rank"] = torch.distributed.get_rank()
+    if has_process_group() and communicates(graph, details.example_inputs):
+        parts |= of_a_job(attributes)
     return parts
 
 
@@ -192,6 +139,7 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     """Return the settings that decide how AOTAutograd traces a graph."""
     import torch
 
+    from .attention import backend_getters, may_be_attention, settle_attention_order
     from .memory import overlaps  # `attach` loads nothing that a compile alone needs
 
     dtypes = {device: str(torch.get_autocast_dtype(device)) for device in _autocast_devices()}
@@ -204,9 +152,9 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     has_all = autocast is not None and dtypes.keys() <= autocast.keys()
     if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
         parts["ambient_autocast_dtypes"] = dtypes
-    if any(_may_be_attention(node) for node in graph_nodes(graph)):
+    if any(may_be_attention(node) for node in graph_nodes(graph)):
         settle_attention_order()
-        parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
+        parts["attention_backends"] = {name: getattr(torch._C, name)() for name in backend_getters()}
     attributes = _attributes_named(details.__class__)
     if "sac_context_fn_hashes" not in attributes and (saves := _saved_by_checkpoints(graph)):
         parts["sac_context_fn_hashes"] = saves
@@ -288,15 +236,6 @@ def _hidden_outputs(graph: Any) -> list[int]:
     return [number for number in nodes if number not in visible]
 
 
-def _settings_of_collectives() -> str:
-    """Return the settings by which Inductor orders collectives; an empty text for a torch without them."""
-    try:
-        from torch._inductor import config_comms
-    except ImportError:  # 2.8
-        return ""
-    return repr(sorted(config_comms.get_config_copy().items()))
-
-
 _PASSES = ("joint_custom_pre_pass", "joint_custom_post_pass", "_post_fusion_custom_pass")
 """Settings whose values are functions. The keys of some versions have the names of these functions, and later
 ones what they say of their code."""
@@ -308,7 +247,7 @@ def _passes_known_by_name(attributes: frozenset[str]) -> list[str]:
     names = [name for name in _PASSES if name not in attributes and getattr(config, name, None)]
     if not names:
         return []
-    from .code_digest import FollowedCode
+    from .code.followed import FollowedCode
 
     passes = [getattr(config, name) for name in names]
     said = [one.uuid() if hasattr(one, "uuid") else FollowedCode([one]).digest for one in passes]
@@ -413,48 +352,6 @@ def _hints_of_inputs(mode: Any) -> dict[str, int]:
         for tensor, number in tensors
         for dimension, hint in sorted(getattr(tensor, "_dynamo_hint_overrides", {}).items())
     }
-
-
-def settle_attention_order() -> None:
-    """Have PyTorch decide now in which order it tries its attention kernels on this GPU.
-
-    From 2.10 on it puts cuDNN's first on some GPUs, when it chooses a kernel for the first time in a process:
-    ``check_prefer_cudnn_attention`` in its ``sdp_utils.cpp``. So a process that called attention before would
-    make other keys than one that did not, for a graph that Inductor may compile to attention. Does nothing
-    where the process uses no GPU.
-    """
-    import torch
-
-    if torch.cuda.is_initialized():
-        _choose_attention()
-
-
-@functools.cache
-def _choose_attention() -> None:
-    """Have PyTorch choose a kernel for tensors without elements, once. Where that fails, the order stays."""
-    import torch
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    try:
-        with _disable_current_modes(), torch.no_grad():
-            query = torch.empty(1, 1, 0, 64, dtype=torch.bfloat16, device="cuda")
-            torch._fused_sdp_choice(query, query, query)
-    except Exception:  # noqa: BLE001 - internals of torch, and its driver
-        _log.debug("PyTorch chose no attention kernel", exc_info=True)
-
-
-@functools.cache
-def _backend_getters() -> tuple[str, ...]:
-    """Return the names of the functions that say which attention backends are allowed, and in which order."""
-    import torch
-
-    return tuple(name for name in sorted(dir(torch._C)) if name.startswith("_get_") and "sdp" in name)
-
-
-def _may_be_attention(node: Any) -> bool:
-    """Return whether a node is an attention operator, or Inductor may make one of it and others."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return "attention" in name or "softmax" in name or name.partition(".")[0] in ("exp", "exp_")
 
 
 def _enters_autocast(node: Any) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..hooks import imports
 from ..hooks.table import Hook
-from . import birth, in_place
 from .keys import AUTOGRAD_KEY, complete, nonce
+from .released import birth, in_place
 
 REPLACED = "replaced_in_torch"
 """Name of the part in a key: what a program put in the place of torch's own."""
@@ -55,16 +55,16 @@ def _hash_subclass(call: imports.Call) -> Any:
 
 def of_torch(_: Any, __: Any) -> dict[str, Any]:
     """Return the part of a key for what a program changed in torch; nothing for torch as released."""
-    from . import released
+    from .released import comparison
 
-    changes = released.changes()
+    changes = comparison.changes()
     parts: dict[str, Any] = {REPLACED: changes.texts} if changes.described else {}
     return parts | ({UNKNOWN: nonce(changes.unknown)} if changes.unknown else {})
 
 
 def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     """Return the part of AOTAutograd's key for a graph that depends on code of the application's."""
-    from . import targets
+    from .code import targets
 
     texts, unknown = targets.describe(graph, getattr(details, "example_inputs", None) or ())
     parts: dict[str, Any] = {CALLED: texts} if texts else {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import targets
+from .code import targets
 from .keys import CORE, graph_nodes
 
 _PLAIN_TEXT = "float32 float64 complex64 complex128 bool int8 int16 int32 int64 uint8"

@@ -114,7 +114,9 @@ class Recorder:
         self.seconds = 0.0
         """Seconds that the recording took on the compile thread."""
 
-    def note_lookup(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
+    def note_lookup(
+        self, key: Any, *, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]
+    ) -> None:
         """Record a key if it was ``missed``. ``lines``: returns PyTorch's lines about the key.
 
         Never raises, whatever PyTorch passes.
@@ -142,7 +144,9 @@ def install_hooks(recorder: Recorder) -> None:
     def load_with_key(call: imports.Call) -> Any:
         answer = call()
         key = call.argument("key")
-        recorder.note_lookup(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        recorder.note_lookup(
+            key, missed=lambda: answer[0] is None, lines=lambda: call.argument("debug_lines")
+        )
         return answer
 
     _GRAPH_LOOKUP.install(load_with_key)
@@ -265,15 +269,15 @@ def _hook_autograd(recorder: Recorder, module: ModuleType) -> None:
         pickler, details, key = map(call.argument, ("pickler", "details", "key"))
         recorder.note_lookup(
             key,
-            lambda: _missing(key),
-            lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
+            missed=lambda: _missing(key),
+            lines=lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
         )
         return lines
 
     def autograd_cache_key(call: imports.Call) -> Any:
         answer = call()
         key = answer[0] if isinstance(answer, tuple) else None
-        recorder.note_lookup(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+        recorder.note_lookup(key, missed=lambda: _missing(answer[0]), lines=lambda: _lines(module, answer[1]))
         return answer
 
     if _AUTOGRAD_LINES.owner(module) is not None:

@@ -78,10 +78,10 @@ class RegisteredFunctions:
         qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
         key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
         if qualified.partition("::")[0] in CORE:
-            from . import tables
+            from .released import registered
 
             place = name.partition("::")[2] if "::" in name else name
-            tables.core.noted[f"{library.ns}/{place}/{key}"] = fn
+            registered.core.noted[f"{library.ns}/{place}/{key}"] = fn
         else:
             self.by_operator.setdefault(qualified, {})[key] = fn
 
@@ -119,7 +119,7 @@ def describe_operator(name: str, registered: RegisteredFunctions) -> str:
     """
     import torch
 
-    from .code_digest import FollowedCode
+    from .code.followed import FollowedCode
 
     space, _, rest = name.partition("::")
     plain, _, overload = rest.partition(".")
@@ -169,10 +169,10 @@ def _note_earlier(module: Any) -> None:
     """Note the registrations for operators of PyTorch's own that came before the hook."""
     if not hasattr(getattr(module, "Library", None), "impl") or hasattr(module.Library.impl, "__wrapped__"):
         return
-    from . import tables
+    from .released import registered
 
     spaces = tuple(f"{one}/" for one in CORE)
-    tables.core.earlier |= {one for one in getattr(module, "_impls", ()) if one.startswith(spaces)}
+    registered.core.earlier |= {one for one in getattr(module, "_impls", ()) if one.startswith(spaces)}
 
 
 def key_parts(registered: RegisteredFunctions, _: Any, graph: Any) -> dict[str, list[str]]:
@@ -194,8 +194,8 @@ def _operator_name(node: Any) -> str:
 def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
     """Return the text of one operator; an empty text if PyTorch itself defines it."""
     try:
-        from .code_digest import FollowedCode
-        from .values import short
+        from .code.followed import FollowedCode
+        from .code.values import short
 
         declared = _declared(name, target)
         if not declared:
@@ -261,7 +261,7 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
         return [], nonce("registered before cachesvc was attached")
     functions += [by_key[key] for key in sorted(by_key) if _is_traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)
-    from .tables import functions_of_entry
+    from .released.tables import functions_of_entry
 
     return functions + functions_of_entry(entry), ""
 
@@ -271,7 +271,7 @@ def _native(target: Any) -> list[str]:
     for code that is in no library."""
     import torch
 
-    from . import native  # `attach` loads nothing that a compile alone needs
+    from .released import native  # `attach` loads nothing that a compile alone needs
 
     names = [one._name for one in _overloads(target)]
     texts = [native.code_of(name, torch._C._dispatch_dump(name)) for name in names]

@@ -18,7 +18,8 @@ from typing import Any
 
 from ..wire.factors import Facts
 from ..wire.facts import union
-from . import keys, operators, user_kernels
+from . import keys, operators
+from .code import user_kernels
 
 _LIBRARIES = (
     "accelerate", "bitsandbytes", "diffusers", "flash_attn", "peft", "sentence_transformers", "timm",

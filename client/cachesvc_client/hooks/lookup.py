@@ -24,6 +24,7 @@ class HookState(NamedTuple):
 
 def look_up(
     hooks: Iterable[Hook],
+    *,
     folder: Callable[[str], Path | None],
     release: Callable[[str], str | None],
 ) -> list[HookState]:
@@ -33,14 +34,15 @@ def look_up(
     release, such as ``2.13``. A name that `source` cannot tell about counts as missing; a module without
     Python source counts as no such module.
     """
-    return [HookState(hook, _presence(hook, folder, release)) for hook in hooks]
+    packages = {hook: hook.module.partition(".")[0] for hook in hooks}
+    return [
+        HookState(hook, _presence(hook, folder(package), release(package)))
+        for hook, package in packages.items()
+    ]
 
 
-def _presence(
-    hook: Hook, folder: Callable[[str], Path | None], release: Callable[[str], str | None]
-) -> Presence:
-    package = hook.module.partition(".")[0]
-    place, installed = folder(package), release(package)
+def _presence(hook: Hook, place: Path | None, installed: str | None) -> Presence:
+    """Return whether a name is there. ``place``: the folder of its package, ``installed``: the release."""
     if place is None or installed is None:
         return "not installed"
     if not hook.expected_in(installed):

@@ -88,7 +88,9 @@ class Hook:
 
         ``reaches`` and ``on_missing``: as for `install`.
         """
-        imports.when_imported(self.module, functools.partial(self._chain, ours, reaches, on_missing))
+        imports.when_imported(
+            self.module, functools.partial(self._chain, ours=ours, reaches=reaches, on_missing=on_missing)
+        )
 
     def watch(self, callback: Callable[[ModuleType], None]) -> None:
         """Call ``callback(module)`` once the application has imported the module."""
@@ -125,10 +127,11 @@ class Hook:
 
     def _chain(
         self,
+        module: ModuleType,
+        *,
         ours: Callable[..., Any],
         reaches: imports.Errors,
         on_missing: Callable[[Hook], None] | None,
-        module: ModuleType,
     ) -> None:
         owner = self.owner(module)
         if owner is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import cachesvc_client
 
-from ..config import Config
+from ..config.settings import Config
 from ..ranks.job import this_job
 
 if TYPE_CHECKING:

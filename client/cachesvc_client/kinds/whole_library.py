@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from ..graphs.shared_library import LOADED, segments
+from ..graphs.released.shared_library import LOADED, segments
 
 
 def is_whole(path: Path) -> bool:

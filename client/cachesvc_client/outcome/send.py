@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..config import Config
+from ..config.settings import Config
 from ..hooks import logger
 from ..hooks.activity import Moment
 from ..node.installed import InstalledRevision

@@ -24,7 +24,7 @@ def node_key(*, make: bool) -> SigningKey | None:
     Returns ``None`` if there is no key, or no folder for it.
     """
     from ..bundle.seal import SigningKey
-    from ..config import login_path
+    from ..config.login import login_path
 
     login = login_path()
     if login is None:

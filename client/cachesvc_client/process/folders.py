@@ -22,7 +22,7 @@ from ..kinds.kind import KindState
 from ..wire.errors import Unsupported
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..environment.support import Support
     from ..node.installed import AcceptedRevision, InstalledRevision, RestoreResult
     from ..node.ledger import Ledger

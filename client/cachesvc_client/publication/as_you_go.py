@@ -19,7 +19,7 @@ from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, Unsupported
 from ..wire.names import Lane, Name
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
 
 UNPROVEN_LANE = Lane("unproven")
 """Lane of what services publish by themselves, if they name none."""

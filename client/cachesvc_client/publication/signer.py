@@ -22,7 +22,7 @@ from ..bundle.seal import PublicKey, Signer, SigningKey, strict_base64
 from ..wire.errors import InvalidRequest, StorageFull, Unavailable, Untrusted
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
 
 ANSWER_SECONDS = 30.0
 """Seconds within which the program must end."""

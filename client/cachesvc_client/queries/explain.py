@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..config import Config
+from ..config.settings import Config
 from ..console.tables import aligned, bytes_text, shortened
 from ..environment.detect import detect
 from ..outcome.judge import KeyDifference

@@ -81,7 +81,7 @@ def registry_names() -> list[str]:
 def ask_quickly(ask: Callable[[Remote], list[str]]) -> list[str]:
     """Return what ``ask`` returns of the configured registry; nothing if that fails or takes longer than
     ``SECONDS``."""
-    from ..config import Config
+    from ..config.settings import Config
     from ..http.registry import Remote
 
     answer: list[str] = []

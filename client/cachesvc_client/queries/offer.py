@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..bundle.check import ExpectedStatement
-from ..config import Config
+from ..config.settings import Config
 from ..environment.support import check_proof
 from ..http.registry import Remote
 from ..process.every_hook import support_of

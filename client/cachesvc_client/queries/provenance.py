@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from ..bundle.check import ExpectedStatement
 from ..bundle.seal import PublicKey, key_text
-from ..config import Config
+from ..config.settings import Config
 from ..console.tables import aligned
 from ..trust.accept import Acceptance
 from ..wire.digest import Digest

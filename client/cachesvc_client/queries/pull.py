@@ -15,7 +15,7 @@ from pathlib import Path
 from ..bundle.check import ExpectedStatement, check_pack
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey
-from ..config import Config
+from ..config.settings import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
 from ..node.store import NodeStore

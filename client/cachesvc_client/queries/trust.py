@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config import Config, Login
+from ..config.login import Login
+from ..config.settings import Config
 from ..console.answers import other_login
 from ..node.store import NodeStore, default_root
 from ..trust_root.registry_metadata import policy_of, policy_of_node

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..http.registry import Remote
     from ..node.installed import RestoreResult
     from ..trust.accept import Acceptance

@@ -27,7 +27,7 @@ from .settings import Inquiry, RestoreSettings, RestoreTarget
 
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey
-    from ..config import Config
+    from ..config.settings import Config
     from ..http.registry import Remote
     from ..process.process import Process
     from ..ranks.agreement import Agreement

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import DEFAULT_OFFLINE
+from ..config.settings import DEFAULT_OFFLINE
 from ..kinds import RULES
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane

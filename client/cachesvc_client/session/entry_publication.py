@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import Config
+from ..config.settings import Config
 from ..hooks import logger
 from ..wire.errors import (
     CacheSvcError,

@@ -13,7 +13,7 @@ from ..environment.variables import parse_canary, parse_mode
 from ..wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..wire.digest import Digest
 
 

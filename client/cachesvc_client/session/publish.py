@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..config import Config
+from ..config.settings import Config
 from ..wire.errors import (
     Forbidden,
     InvalidRequest,

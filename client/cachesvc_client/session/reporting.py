@@ -13,7 +13,7 @@ from ..process.events import Listener
 from ..ranks.job import this_job
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from ..hooks.activity import Moment
     from ..outcome.judge import Report
     from ..process.process import Process

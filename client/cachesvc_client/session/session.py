@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..claims.claim import Claim
     from ..claims.restore_or_claim import ClaimedRestore
-    from ..config import Config
+    from ..config.settings import Config
     from ..node.installed import InstalledRevision, RestoreResult
     from ..outcome.judge import Report
     from ..outcome.send import Reporter
@@ -419,7 +419,7 @@ class Session:
         logger.write(level, "%s: not restored, this process compiles: %s", self.label, error, facts=facts)
 
     def _restore(self, agreement: Agreement) -> None:
-        from ..config import Config
+        from ..config.settings import Config
         from ..node.installed import RestoreResult
         from ..publication.as_you_go import with_lane
         from ..restore.session_restore import SessionRestore, name_requests_of
@@ -444,7 +444,7 @@ class Session:
         """Raise ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts a
         key without saying for which."""
         from ..bundle.seal import require_bound_keys
-        from ..config import Config
+        from ..config.settings import Config
 
         config = Config.read()
         names: set[Name] = set()

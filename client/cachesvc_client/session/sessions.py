@@ -25,7 +25,7 @@ from .options import AttachOptions
 from .session import Session
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.settings import Config
     from .missed_keys import MissedKeys
     from .reporting import Reporting
 

@@ -11,7 +11,7 @@ NAME = "team/hunt"
 
 def open_builder() -> Any:
     """Return the session of a process that compiles."""
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.session.sessions import open_local
 
     return open_local(Config.read())
@@ -43,9 +43,9 @@ def save_records() -> list[str]:
 
 def read_records() -> None:
     """Read the files of frames now, so that children need not."""
-    giver = getattr(_process().kinds["frames"], "_giver", None)
-    if giver is not None and hasattr(giver, "_read"):
-        giver._read()
+    replayer = getattr(_process().kinds["frames"], "_replayer", None)
+    if replayer is not None and hasattr(replayer, "_read"):
+        replayer._read()
 
 
 def give_no_frames() -> None:
@@ -58,8 +58,8 @@ def frames_given() -> int:
 
 def refused_frames() -> list[str]:
     """Return why no frame was given."""
-    giver = getattr(_process().kinds["frames"], "_giver", None)
-    return [str(reason) for reason in getattr(giver, "reasons", {})]
+    replayer = getattr(_process().kinds["frames"], "_replayer", None)
+    return [str(reason) for reason in getattr(replayer, "reasons", {})]
 
 
 def report() -> tuple[str, list[str]]:
@@ -82,9 +82,9 @@ def publish(session: Any, bundle: Path, key: Path) -> None:
 def judge_torch() -> None:
     """Have the client judge whether torch is as released: each forked child would do it again."""
     with contextlib.suppress(ImportError):  # a client of another checkout
-        from cachesvc_client.graphs import released
+        from cachesvc_client.graphs.released import comparison
 
-        released.changes()
+        comparison.changes()
 
 
 def folders() -> list[Path]:

@@ -79,7 +79,7 @@ def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
 
     ``under``: the difference that holds meanwhile; none if empty.
     """
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.session.sessions import open_local
 
     session = open_local(Config.read())

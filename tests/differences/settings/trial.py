@@ -51,7 +51,7 @@ class Recorder:
 
 _NO_CODE = ("#", "//", "compiled_module_main(", "from torch._inductor", "extern_kernels = torch")
 """What lines begin with that are comments, hold the id of a compile, or import what the code of a recorded
-frame goes without (`cachesvc_client.kinds.frames.sources`)."""
+frame goes without (`cachesvc_client.kinds.frames.record.sources`)."""
 _BENCHMARK = ("rand_strided(", "_shared_storage")
 """Words in lines that make inputs for a benchmark of the code, which nothing runs here."""
 
@@ -99,12 +99,12 @@ def _caches(on: bool) -> Iterator[None]:
     from torch._inductor import config as inductor
 
     frames = _frames()
-    giver, frames._giver = frames._giver, None
+    replayer, frames._replayer = frames._replayer, None
     try:
         with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
             yield
     finally:
-        frames._giver = giver
+        frames._replayer = replayer
 
 
 def _frames() -> Any:

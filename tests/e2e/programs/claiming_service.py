@@ -13,7 +13,7 @@ from pathlib import Path
 import cachesvc_client
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.process.process import process

@@ -11,7 +11,7 @@ from pathlib import Path
 import short_life
 
 import cachesvc_client
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.process.process import process
 from cachesvc_client.session.sessions import open_local
 

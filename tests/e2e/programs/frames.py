@@ -104,7 +104,7 @@ def count_comparisons():
     compare_with = _Eager.compare_with
     _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
     compare_kept = beside.compare_kept
-    beside.compare_kept = lambda *call: compared.append(call[0]) or compare_kept(*call)
+    beside.compare_kept = lambda *call, **given: compared.append(call[0]) or compare_kept(*call, **given)
 
 
 def wait_for_comparisons():
@@ -143,8 +143,8 @@ def recorded_sources():
 
     from cachesvc_client.kinds.frames import stored
 
-    giver = process().kinds["frames"]._giver
-    files = giver._files if giver is not None else ()
+    replayer = process().kinds["frames"]._replayer
+    files = replayer._files if replayer is not None else ()
     same = {stored.read(file).sources == codecache.torch_key() for file in files}
     return None if not same else same == {True}
 

@@ -9,7 +9,7 @@ from cachesvc_client.process.process import process
 def begin(what, bundle):
     """Return the session of a program that shall ``compile``, ``record`` or ``serve``. Import torch after."""
     if what == "compile":
-        from cachesvc_client.config import Config
+        from cachesvc_client.config.settings import Config
         from cachesvc_client.session.sessions import open_local
 
         return open_local(Config.read())
@@ -23,7 +23,7 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
     """Write a bundle of what this process compiled, for a name and a target; ``whole``: and of what it
     restored. ``measured``: seconds that the builder took, by step."""
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
     from cachesvc_client.wire.names import Name, Target

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config
+from cachesvc_client.config.settings import Config
 from cachesvc_client.process.process import process
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session.sessions import open_local

@@ -12,7 +12,8 @@ from typing import Any
 
 from packing import KEY
 
-from cachesvc_client.config import Config, Login
+from cachesvc_client.config.login import Login
+from cachesvc_client.config.settings import Config
 from cachesvc_client.wire.errors import InvalidRequest
 
 from .choices import TEXTS, json_bytes, mutate, mutate_bytes

@@ -167,7 +167,7 @@ def a_registry_takes_what_was_signed_for_another_name() -> None:
 
 @_fault("login")
 def a_login_file_that_others_may_write_is_read() -> None:
-    from cachesvc_client import config
+    from cachesvc_client.config import login
 
     class Lenient:
         """The module ``os``, with files that nobody else may write."""
@@ -177,7 +177,7 @@ def a_login_file_that_others_may_write_is_read() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
 
-    config.os = Lenient()
+    login.os = Lenient()
 
 
 @_fault("metadata")

@@ -28,7 +28,7 @@ from .show import TRUST_COLUMNS, TrustRow, root_rows, target_rows
 
 if TYPE_CHECKING:
     from cachesvc.tuf.draft import Draft
-    from cachesvc_client.config import Config
+    from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
 
 RootKeys = Annotated[

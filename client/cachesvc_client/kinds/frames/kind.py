@@ -28,8 +28,8 @@ from .versions import is_known
 if TYPE_CHECKING:
     from ...graphs.operators import RegisteredFunctions
     from ...wire.digest import Digest
-    from .giver import Giver
-    from .recorder import Recorder
+    from .record.recorder import Recorder
+    from .replay.replayer import FrameReplayer
 
 _MOST_REASONS = 3
 
@@ -38,7 +38,7 @@ class FramesState(KindState):
     """The frames that this process may give to Dynamo, or those that it records."""
 
     def __init__(self) -> None:
-        self._giver: Giver | None = None
+        self._replayer: FrameReplayer | None = None
         """What may be given; ``None`` where no file was accepted."""
         self._recorder: Recorder | None = None
         self._callbacks: ProcessCallbacks | None = None
@@ -62,7 +62,7 @@ class FramesState(KindState):
 
     def start_recording(self) -> None:
         """Record each frame from now on, where this torch can."""
-        from .recorder import Recorder
+        from .record.recorder import Recorder
 
         self._recorder = Recorder(self._registered())
         self._recorder.install_hooks()
@@ -76,22 +76,22 @@ class FramesState(KindState):
 
     def leave_folder(self) -> None:
         """Give no frame any more."""
-        self._giver = None
+        self._replayer = None
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow these files' frames to be given. What is not there is another rank's."""
-        from .giver import Giver
+        from .replay.replayer import FrameReplayer
 
-        giver = self._giver or Giver(self._registered(), self._comparison)
+        replayer = self._replayer or FrameReplayer(self._registered(), self._comparison)
         for path in paths:
             if RULES.rule(path) is not None and os.path.exists(root / path):
-                giver.accept(root / path)
-        self._giver = giver
+                replayer.accept(root / path)
+        self._replayer = replayer
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Give no frame of these files any more."""
-        if self._giver is not None:
-            self._giver.refuse(paths)
+        if self._replayer is not None:
+            self._replayer.refuse(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the files whose frames were given, and the file of the frames that were recorded here."""
@@ -109,7 +109,7 @@ class FramesState(KindState):
 
     def used_paths(self) -> set[str]:
         """Return the files whose frames were given."""
-        return set(self._giver.used) if self._giver is not None else set()
+        return set(self._replayer.used) if self._replayer is not None else set()
 
     def has_opened(self) -> bool:
         """Return whether a frame was given: then its compiled graphs were loaded."""
@@ -117,15 +117,15 @@ class FramesState(KindState):
 
     def activity(self) -> int:
         """Return how many frames were given."""
-        return self._giver.given if self._giver is not None else 0
+        return self._replayer.given if self._replayer is not None else 0
 
     def seconds(self) -> float:
         """Return the seconds that comparing and giving took."""
-        return self._giver.seconds if self._giver is not None else 0.0
+        return self._replayer.seconds if self._replayer is not None else 0.0
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why frames were traced although the entry holds them."""
-        reasons = self._giver.reasons.most_common(_MOST_REASONS) if self._giver is not None else []
+        reasons = self._replayer.reasons.most_common(_MOST_REASONS) if self._replayer is not None else []
         for reason, _ in reasons:
             yield f"traced all the same: {reason}"
 
@@ -145,7 +145,7 @@ class FramesState(KindState):
         """Run in the place of Dynamo's compile of one frame."""
         if (skipped := self._run_eagerly(call)) is not None:
             return skipped
-        if self._recorder is not None or self._giver is not None:
+        if self._recorder is not None or self._replayer is not None:
             answer = self._answer(call)
             if answer is not None:
                 if self._callbacks is not None:
@@ -162,7 +162,7 @@ class FramesState(KindState):
         try:
             import torch
 
-            from . import eager_call
+            from .replay import eager_call
 
             if not is_known(torch.__version__):
                 self._not_eager = f"not tested on torch {torch.__version__}"
@@ -174,7 +174,7 @@ class FramesState(KindState):
 
     def _spare(self, name: str, call: imports.Call) -> Any:
         """Run a function of PyTorch without what only a compile needs, if frames may be given."""
-        if self._giver is None or self._recorder is not None or self._has_to_trace():
+        if self._replayer is None or self._recorder is not None or self._has_to_trace():
             return call()
         from . import deferred
 
@@ -192,8 +192,8 @@ class FramesState(KindState):
         """Return the result for a frame; ``None`` where Dynamo has to trace it unrecorded."""
         import torch
 
-        from . import ambient
         from .arguments import frame_call
+        from .describe import ambient
 
         asked = frame_call(call) if is_known(torch.__version__) else None
         backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
@@ -204,13 +204,13 @@ class FramesState(KindState):
         if self._recorder is not None:
             counters.counts["frames_traced"] += 1
             return self._recorder.trace(call, asked, backend)
-        if self._giver is None or self._has_to_trace() or not asked.has_room:
+        if self._replayer is None or self._has_to_trace() or not asked.has_room:
             return None
         with contextlib.ExitStack() as guards:
             if self._callbacks is not None:
-                for name in self._giver.names:
+                for name in self._replayer.names:
                     guards.enter_context(self._callbacks.loading(RULES.name, name))
-            return self._giver.give(asked, backend)
+            return self._replayer.replay(asked, backend)
 
 
 KIND = Kind(

@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .guard_pickles import temporary_attribute
+from .guards.pickles import temporary_attribute
 
 
 def compiled_modules(texts: Iterable[str]) -> dict[str, bytes]:

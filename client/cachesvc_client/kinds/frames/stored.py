@@ -20,7 +20,7 @@ from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 11
+FORMAT = 12
 """The number of the format. A file of another format is not read."""
 
 
@@ -70,52 +70,74 @@ class Skip(NamedTuple):
 
 
 @dataclass(slots=True)
+class FrameFacts:
+    """Holds what must be the same in a service, besides the code and the guards of a frame.
+
+    Attributes:
+        settings: The settings of the process, see `ambient.settings`.
+        groups: The process groups that the process had, see `groups.groups_of_job`.
+        traced: The functions that were traced.
+        reads: What a trace read that no guard compares, see `record.traced_reads`.
+        operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
+            from each, see `graphs.operators.describe_operator`.
+        classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
+        markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
+    """
+
+    settings: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+    traced: tuple[TracedFunction, ...] = ()
+    reads: Reads = field(default_factory=lambda: Reads())
+    operators: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
+    markings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FrameOutput:
+    """Holds what Dynamo made of a frame, and the globals that this reads.
+
+    Attributes:
+        bytecode: What Dynamo made of the code; ``None`` for a frame that it skips.
+        builtins: The global name under which Dynamo keeps the builtins; empty if it keeps none.
+        modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
+        resumes: Global names of the functions that go on after a graph break -> their code.
+        graphs: The names of the compiled graphs that the bytecode calls.
+        as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
+            tensors, which it has traced.
+        libraries: What the graphs call of the GPU's libraries.
+    """
+
+    bytecode: Any = None
+    builtins: str = ""
+    modules: dict[str, str] = field(default_factory=dict)
+    resumes: dict[str, Any] = field(default_factory=dict)
+    graphs: tuple[str, ...] = ()
+    as_plain: tuple[str, ...] = ()
+    libraries: tuple[LibraryCall, ...] = ()
+
+
+@dataclass(slots=True)
 class RecordedFrame:
     """Holds one frame as Dynamo left it.
 
     Attributes:
         code: The function's code, as a ``SerializedCode`` of PyTorch's.
         backend: What compiles the graphs, in words: a frame serves for the same backend alone.
-        settings: The settings of the process, see `ambient.settings`.
-        bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
+        facts: What must be the same in a service.
+        output: What Dynamo made of ``code``.
         guards: The guards with the words of their objects, and what Dynamo knows of the frame besides these
-            (`guard_pickles`).
-        builtins: The global name under which Dynamo keeps the builtins; empty if it keeps none.
+            (`guards.pickles`).
         without_hooks: Names of modules in guards -> their dictionaries of hooks that were empty.
-        modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
-        resumes: Global names of the functions that go on after a graph break -> their code.
-        traced: The functions that were traced.
-        reads: What a trace read that no guard compares, see `traced_reads`.
-        graphs: The names of the compiled graphs that the bytecode calls.
-        as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
-            tensors, which it has traced.
-        operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
-            from each, see `graphs.operators.describe_operator`.
-        markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
-        classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
-        libraries: What the graphs call of the GPU's libraries.
-        groups: The process groups that the process had, see `groups.groups_of_job`.
         skip: Whether, and how, Dynamo skips the frame.
     """
 
     code: Any
     backend: str
-    settings: dict[str, str]
-    bytecode: Any = None
+    facts: FrameFacts = field(default_factory=FrameFacts)
+    output: FrameOutput = field(default_factory=FrameOutput)
     guards: bytes = b""
-    builtins: str = ""
     without_hooks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    modules: dict[str, str] = field(default_factory=dict)
-    resumes: dict[str, Any] = field(default_factory=dict)
-    traced: tuple[TracedFunction, ...] = ()
-    reads: Reads = field(default_factory=lambda: Reads())
-    graphs: tuple[str, ...] = ()
-    as_plain: tuple[str, ...] = ()
-    operators: dict[str, str] = field(default_factory=dict)
-    markings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    classes: dict[str, str] = field(default_factory=dict)
-    libraries: tuple[LibraryCall, ...] = ()
-    groups: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 
 

@@ -1,0 +1,357 @@
+"""Digests the code of functions with everything that they call and read; equal code has one digest in every
+process.
+
+A digest covers the code and its constants, what the code reads of its module and of the functions around it,
+and what all of that reads in turn: functions in containers, methods of objects, what wrappers wrap. It covers
+no places or names of files, comments, line numbers or annotations. Code of PyTorch, Triton, the standard
+library and of what torch is built on is not followed but named, since their versions are in every key, and
+`released` finds what a program changed in torch. Of an object of an application a digest covers the class and
+the attributes that any of the code names. Values are as they are when the digest is made.
+
+A value of a kind that is not known makes the digest *unknown*, with a reason that names it: never is
+something
+omitted. This module calls, imports and parses nothing of an application's, and never raises.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import os
+import types
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..released import known
+from .library import has_code_of_library, is_kernel, is_library, operator_name, stands_at_home
+from .reading import (
+    attribute_of,
+    cells_of,
+    constant_value,
+    has_attributes,
+    held_by,
+    is_code,
+    names_in,
+    own_attributes,
+    read_by,
+    registered_with,
+)
+from .values import describe_plain, short, type_name
+
+MAX_FOLLOWED = 2000
+"""Functions, classes and objects that are followed, at most: code may call into a large library."""
+_DEEPEST = 20
+"""How many containers deep values are digested."""
+_MOST_ITEMS = 100_000
+"""Items of all containers that a digest covers, at most."""
+_NOT_OF_CODE = frozenset(
+    (
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
+        "__annotations__",
+        "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__",
+        "__annotate_func__",
+        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
+    )
+)  # fmt: skip
+"""Attributes of every class that decide nothing that the others do not."""
+_RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
+"""Built-in functions by which code depends on what no digest reaches."""
+_ALL_ATTRIBUTES = frozenset(
+    ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
+)
+"""Names with which code reads attributes of an object that it does not name."""
+_ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
+"""Names with which code reads variables of the environment."""
+_MOST = 1000
+"""Functions, classes and objects that are followed, at most: a function may reach a large library."""
+
+
+class FollowedCode:
+    """Follows everything that some functions, classes and objects call or read.
+
+    Attributes:
+        lines: The code and the values, as text.
+        anything: Whether the application has any of the code.
+        kernels: The Triton kernels among the code, with the digests of their own sources and constants.
+        unknown: What has no description, in words; empty if there is nothing.
+    """
+
+    def __init__(self, roots: Iterable[Any], named: Mapping[str, Sequence[Any]] | None = None) -> None:
+        """``roots``: the functions and classes to begin with. ``named``: the functions behind names that are
+        no values in Python, such as the names of operators."""
+        self._named = named or {}
+        self.lines: list[str] = []
+        self.kernels: dict[str, str] = {}
+        self.anything = False
+        self.unknown = ""
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # referenced, so that no address is used again
+        self._waiting: deque[Any] = deque()
+        self._objects: list[tuple[Any, set[str]]] = []
+        self._names: set[str] = set()
+        self._constants: set[str] = set()
+        self._items = 0
+        try:
+            for root in roots:
+                self.lines.append(self._text(root))
+            self._follow_all()
+        except Exception as error:  # noqa: BLE001 - an object that answers in an odd way
+            self._doubt(f"an object that cannot be read ({type(error).__name__})")
+
+    @property
+    def digest(self) -> str:
+        """Return twelve letters of the digest of all lines."""
+        return short("\n".join(self.lines))
+
+    def digest_without(self, name: str) -> str:
+        """Return the digest of all lines without the name of an operator, as torch writes it there."""
+        return short("\n".join(self.lines).replace(name, "").replace(name.replace("::", "_"), ""))
+
+    def _doubt(self, what: str) -> str:
+        self.unknown = self.unknown or what
+        return f"unknown: {what}"
+
+    def _follow_all(self) -> None:
+        """Follow what waits. Once something is unknown the rest decides nothing."""
+        while not self.unknown:
+            while self._waiting and not self.unknown:
+                value = self._waiting.popleft()
+                (self._class if isinstance(value, type) else self._function)(value)
+                if len(self._numbers) > _MOST:
+                    self._doubt(f"more than {_MOST} functions, classes and objects")
+            if self.unknown or not self._read_attributes():
+                break
+        if self._names & _ENVIRONMENT:
+            found = sorted(name for name in self._constants if name in os.environ)
+            self.lines += [f"environment {name}={os.environ[name]}" for name in found]
+
+    def _read_attributes(self) -> bool:
+        """Add the attributes of objects that code names by now; return whether there were any."""
+        found = False
+        for value, done in list(self._objects):
+            found |= self._attributes(value, done)
+            if self.unknown:
+                break
+        return found
+
+    # Values ----------------------------------------------------------------------------------
+
+    def _text(self, value: Any, depth: int = 0) -> str:
+        """Return a value's text, and have the code in it followed."""
+        try:
+            plain = describe_plain(value)
+        except ValueError as error:
+            return self._doubt(str(error))
+        if plain is not None:
+            return plain
+        if depth > _DEEPEST:
+            return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
+        if isinstance(value, types.ModuleType):
+            return (
+                self._object(value) if not known.is_own_module(value.__name__) else f"module {value.__name__}"
+            )
+        if isinstance(value, enum.Enum):
+            return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
+        if isinstance(value, type):
+            return self._type(value)
+        if (number := self._numbers.get(id(value))) is not None:
+            return f"seen {number}"
+        if known.is_c_function(value):
+            return self._c_function(value, depth)
+        operator = operator_name(value)
+        if operator:
+            for one in self._named.get(operator.partition("::")[2].partition(".")[0], ()):
+                self._text(one)
+            return f"operator {operator}"
+        number = self._number(value)
+        if is_kernel(value):
+            self._kernel(value)
+            return f"kernel {number}"
+        if isinstance(value, types.FunctionType):
+            return self._function_text(value, number)
+        if (container := self._container(value, depth)) is not None:
+            return container
+        if (inner := held_by(value)) is not None:
+            return f"{type_name(type(value))} of {[self._text(one, depth + 1) for one in inner]}"
+        return self._object(value)
+
+    def _number(self, value: Any) -> int:
+        """Return the number of a value, by which it is named when it is reached again."""
+        if len(self._numbers) >= MAX_FOLLOWED * 20:
+            self._doubt("more objects than a digest covers")
+        self._kept.append(value)
+        return self._numbers.setdefault(id(value), len(self._numbers))
+
+    def _function_text(self, function: types.FunctionType, number: int) -> str:
+        if known.is_known(function.__code__):
+            if not stands_at_home(function):
+                for name, value in cells_of(function).items():
+                    self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
+                self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
+            file = os.path.basename(function.__code__.co_filename)
+            return f"{file} {known.name_of(function)} {function.__code__.co_firstlineno}"
+        if len(self._waiting) >= MAX_FOLLOWED:
+            return self._doubt(f"more than {MAX_FOLLOWED} functions")
+        self._waiting.append(function)
+        return f"function {number}"
+
+    def _type(self, value: type) -> str:
+        if is_library(value):
+            return f"class {type_name(value)}"
+        if (number := self._numbers.get(id(value))) is None:
+            number = self._number(value)
+            self._waiting.append(value)
+        return f"class {number}"
+
+    def _c_function(self, value: Any, depth: int) -> str:
+        holder = getattr(value, "__self__", None)
+        if (
+            holder is not None
+            and not isinstance(holder, (types.ModuleType, type))
+            and "pybind" not in type(holder).__module__
+        ):
+            return f"{value.__name__} of {self._text(holder, depth + 1)}"
+        owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
+        module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
+        module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
+        if not known.is_own_module(module):
+            if owner is not None and not is_library(owner):
+                return f"slot {getattr(value, '__name__', '')}"
+            return self._doubt(f"the C function {module}.{getattr(value, '__name__', '')}")
+        return f"C {module}.{getattr(value, '__qualname__', value)}"
+
+    def _container(self, value: Any, depth: int) -> str | None:
+        """Return the text of a container; of one of a class of the application, its class and attributes
+        too. The methods of the base classes read it: a subclass could run its own code."""
+        base = next((kind for kind in _CONTAINERS if isinstance(value, kind)), None)
+        if base is None:
+            return None
+        self._items += base.__len__(value)
+        if self._items > _MOST_ITEMS:
+            return self._doubt(f"containers of more than {_MOST_ITEMS} items")
+        if type(value) is not base and not is_library(type(value)):
+            self._object(value)
+        name = self._text(type(value), depth) if type(value) is not base else base.__name__
+        if base in (dict, types.MappingProxyType):
+            # The order of an ordered dict is its own: `dict.items` does not see `move_to_end`.
+            ordered = OrderedDict if isinstance(value, OrderedDict) else base
+            items = list(ordered.items(value))
+            return (
+                f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
+            )
+        texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
+        return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
+
+    # Objects ---------------------------------------------------------------------------------
+
+    def _object(self, value: Any) -> str:
+        """Return the text of another object. Its attributes are read once all code is known that names
+        them."""
+        if (number := self._numbers.get(id(value))) is None or not any(
+            value is one for one, _ in self._objects
+        ):
+            number = self._number(value)
+            self._objects.append((value, set()))
+        if isinstance(value, types.ModuleType):
+            return f"module {number}"
+        return f"object {number} of {self._text(type(value))}"
+
+    def _attributes(self, value: Any, done: set[str]) -> bool:
+        """Add the attributes of an object that code names and that are not added yet; return whether there
+        were any."""
+        names = self._names - done
+        if self._names & _ALL_ATTRIBUTES or has_code_of_library(value):
+            names |= set(own_attributes(value)) - done
+        if not names:
+            return False
+        done |= names
+        number, found = self._numbers[id(value)], False
+        for name in sorted(names):
+            for item in attribute_of(value, name):
+                self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
+                found = True
+        if not found and not isinstance(value, (types.ModuleType, type)) and not has_attributes(value):
+            self._doubt(f"an object of the type {type_name(type(value))}")
+        return bool(names)
+
+    def _class(self, cls: type) -> None:
+        """Add a class of the application: its bases, its functions, and its other attributes by name."""
+        number = self._numbers[id(cls)]
+        self.anything = True
+        self.lines.append(
+            f"class {number} of {self._text(type(cls))}: {[self._text(base) for base in cls.__bases__]}"
+        )
+        names = type.__getattribute__(cls, "__dict__")
+        for name, value in list(names.items()):
+            if name in _NOT_OF_CODE or name == "_abc_impl":
+                continue
+            if is_code(value) or name in (
+                "__dataclass_fields__",
+                "_fields",
+                "_field_defaults",
+                "_member_map_",
+            ):
+                self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
+        if "_abc_impl" in names:
+            self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
+        self._objects.append((cls, set(_NOT_OF_CODE)))
+
+    # Code ------------------------------------------------------------------------------------
+
+    def _kernel(self, value: Any) -> None:
+        """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
+        self.anything, function = True, value.fn
+        if not isinstance(source := getattr(value, "src", None), str):
+            self._text(function)
+            configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
+            self.lines += [line for line in configurations if " at 0x" not in line]
+            return
+        self.lines.append(source)
+        constants = ""
+        if isinstance(function, types.FunctionType):
+            read = dict(read_by(function, names_in(function.__code__)))
+            plain = {name: constant_value(one) for name, one in read.items()}
+            constants = "\n".join(f"{name}={one!r}" for name, one in plain.items() if type(one) in _NUMBERS)
+            self.lines.append(constants)
+            for one in read.values():
+                if is_kernel(one):
+                    self._text(one)
+        self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
+
+    def _function(self, function: types.FunctionType) -> None:
+        number, code = self._numbers[id(function)], function.__code__
+        self.anything = True
+        self.lines += [f"function {number}", *self._code(code)]
+        self.lines.append(
+            f"defaults {self._text(function.__defaults__, 1)} {self._text(function.__kwdefaults__, 1)}"
+        )
+        names = names_in(code)
+        self._names.update(names)
+        for name in names:
+            for one in self._named.get(name, ()):
+                self.lines.append(f"operator {name}: {self._text(one)}")
+        for name, value in read_by(function, names):
+            self.lines.append(f"{name}: {self._text(value, 1)}")
+            if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
+                self._doubt(f"code that calls {name}")
+        for name, value in sorted(vars(function).items()):
+            if name != "__wrapped__" or isinstance(value, types.FunctionType):
+                self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
+
+    def _code(self, code: types.CodeType) -> Iterator[str]:
+        arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
+        yield f"{arguments} {code.co_names} {code.co_code.hex()}"
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from self._code(constant)
+            else:
+                if isinstance(constant, str):
+                    self._constants.add(constant)
+                    if constant.isidentifier():
+                        self._names.add(constant)
+                yield self._text(constant)
+
+
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)

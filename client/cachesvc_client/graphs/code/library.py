@@ -1,0 +1,70 @@
+"""Tells what is of torch, of the standard library or of what torch is built on, and in every key."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from ..released import known
+from .values import type_name
+
+
+def has_code_of_library(value: Any) -> bool:
+    """Return whether code that is not followed may read any attribute of an object."""
+    is_holder = isinstance(value, (types.ModuleType, type)) or type(value) is types.SimpleNamespace
+    return not is_holder and is_library(type(value))
+
+
+def operator_name(value: Any) -> str:
+    """Return the name of an operator, or of the object that defines one; an empty text for another value."""
+    kind = type_name(type(value))
+    if kind == "torch._ops.OpOverload":
+        return str(value._name)
+    if kind == "torch._ops.OpOverloadPacket":
+        return str(value._qualified_op_name)
+    if kind == "torch._library.custom_ops.CustomOpDef":
+        return str(value._qualname)
+    if kind in ("torch._ops._OpNamespace", "torch._ops._Ops"):
+        return f"{value.__name__}::"
+    if kind.startswith("torch.") and hasattr(type(value), "_cacheable"):
+        return f"higher_order::{value._name}"
+    return ""
+
+
+def is_kernel(value: Any) -> bool:
+    """Return whether a value is a Triton kernel of the application, or the object that tunes one."""
+    return (
+        type(value).__module__.startswith("triton.") and hasattr(value, "fn") and not _is_of_triton(value.fn)
+    )
+
+
+def _is_of_triton(function: Any) -> bool:
+    return known.is_own_module(str(getattr(function, "__module__", None) or "builtins"))
+
+
+def stands_at_home(function: types.FunctionType) -> bool:
+    """Return whether a function of a library stands under its name in its module: its text says all of it."""
+    home = sys.modules.get(str(function.__globals__.get("__name__")))
+    return function.__closure__ is None or getattr(home, function.__code__.co_name, None) is function
+
+
+def is_library(cls: type) -> bool:
+    """Return whether a class is of torch, of the standard library or of what torch is built on: it stands
+    there
+    under its name, or has no code of its own."""
+    module = str(cls.__module__)
+    if not known.is_own_module(module):
+        return False
+    home: Any = sys.modules.get(module)
+    for part in cls.__qualname__.split("."):
+        home = getattr(home, part, None)
+    return home is cls or not any(map(_is_made_here, type.__getattribute__(cls, "__dict__").values()))
+
+
+def _is_made_here(value: Any) -> bool:
+    """Return whether a function of a class is of no library, or has what another function gave it."""
+    function = getattr(value, "__func__", value)
+    if not isinstance(function, types.FunctionType):
+        return False
+    return bool(function.__closure__) or not known.is_known(function.__code__)

@@ -1,0 +1,132 @@
+"""Reads functions, classes and objects without calling anything of theirs."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import functools
+import types
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .library import is_library
+from .values import type_name
+
+
+def names_in(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names in code and in the functions inside of it, each once."""
+    nested = (name for one in code.co_consts if isinstance(one, types.CodeType) for name in names_in(one))
+    return tuple(dict.fromkeys((*code.co_names, *nested)))
+
+
+def cells_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return the variables of the functions around a function, as far as they are set."""
+    variables = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            variables[name] = cell.cell_contents
+    return variables
+
+
+def read_by(function: types.FunctionType, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what a function reads outside of itself, by name."""
+    cells = cells_of(function)
+    for name in dict.fromkeys((*cells, *names)):
+        if name in cells:
+            yield name, cells[name]
+        elif name in function.__globals__:
+            yield name, function.__globals__[name]
+        elif hasattr(builtins, name):
+            yield name, getattr(builtins, name)
+
+
+def constant_value(value: Any) -> Any:
+    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
+
+
+def registered_with(cls: type) -> Iterator[str]:
+    """Yield the classes that a program registered with an abstract class."""
+    import _abc  # type: ignore[import-not-found]
+
+    for reference in _abc._get_dump(cls)[0]:
+        if (one := reference()) is not None:
+            yield type_name(one)
+
+
+def is_code(value: Any) -> bool:
+    return (
+        callable(value)
+        or isinstance(value, (classmethod, staticmethod, property))
+        or hasattr(type(value), "__get__")
+    )
+
+
+def held_by(value: Any) -> list[Any] | None:
+    """Return what a wrapper of code holds; ``None`` for an object that is no such wrapper."""
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, (classmethod, staticmethod)):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, (functools.partial, functools.partialmethod)):
+        return [value.func, value.args, value.keywords, dict(vars(value))]
+    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):
+        return [value.__wrapped__]
+    if isinstance(value, functools.cached_property):
+        return [value.func]
+    if isinstance(value, weakref.ref):
+        return [weakref.ref.__call__(value)]
+    if isinstance(value, dataclasses.Field):
+        return [getattr(value, name) for name in _OF_FIELDS]
+    return None
+
+
+_OF_FIELDS = ("name", "default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
+"""What a field of a dataclass decides; its type is an annotation."""
+
+
+def own_attributes(value: Any) -> Iterator[str]:
+    """Yield the names of the attributes that an object has by itself."""
+    if isinstance(value, (types.ModuleType, type)):
+        return
+    with contextlib.suppress(AttributeError):
+        yield from object.__getattribute__(value, "__dict__")
+    for holder in type(value).__mro__:
+        slots = vars(holder).get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+def has_attributes(value: Any) -> bool:
+    try:
+        object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return any("__slots__" in vars(holder) for holder in type(value).__mro__)
+    return True
+
+
+def attribute_of(value: Any, name: str) -> list[Any]:
+    """Return an attribute of an object without calling anything; an empty list if there is none."""
+    if isinstance(value, types.ModuleType):
+        return [vars(value)[name]] if name in vars(value) else []
+    classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
+    for holder in classes:
+        if isinstance(holder, type) and is_library(holder):
+            slot = vars(holder).get(name)
+            if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
+                with contextlib.suppress(AttributeError):  # nothing was ever put there
+                    return [slot.__get__(value, type(value))]
+                return []
+            break
+        try:  # not what a class of an application puts in the place of this
+            kept = (type if isinstance(holder, type) else object).__getattribute__(holder, "__dict__")
+        except AttributeError:  # an object with slots alone
+            continue
+        if name in kept:
+            slot = kept[name]
+            return [getattr(value, name, None)] if isinstance(slot, types.MemberDescriptorType) else [slot]
+    kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
+    inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
+    return [one[name] for one in inner if isinstance(one, dict) and name in one]

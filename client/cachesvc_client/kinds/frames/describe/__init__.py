@@ -1,0 +1,1 @@
+"""Words and digests of code, objects, settings and process groups, equal in every process."""

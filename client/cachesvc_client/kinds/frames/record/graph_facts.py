@@ -1,0 +1,93 @@
+"""Records what decides how a graph is traced, and has PyTorch keep graphs that it otherwise caches nowhere.
+
+Dynamo guards what it reads of a program's objects. It does not guard the methods of tensors that a graph
+calls, nor the code of an operator that a graph names: AOTAutograd traces both after Dynamo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ....graphs import operators, request
+from ....graphs.code import targets, user_kernels
+from ....graphs.keys import CORE, graph_nodes
+from ..gpu_libraries import library_calls
+from ..stored import RecordedFrame
+
+_UNCACHED = (
+    *(f"torch.ops.higher_order.{name}" for name in ("cond", "while_loop", "scan", "map_impl")),
+    *(f"torch.amp.autocast_mode.{name}" for name in ("_enter_autocast", "_exit_autocast")),
+)
+"""Functions of PyTorch's own in graphs that AOTAutograd caches nowhere: its key lacks a setting, or a graph
+inside of the graph. A frame has guards, and all settings are compared."""
+_CACHEABLE = "unsafe_marked_cacheable_functions"
+"""The setting that names functions which AOTAutograd may keep."""
+_RECORDED = "recorded"
+"""The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
+_CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
+"""Matches an operator in generated code."""
+
+
+@contextlib.contextmanager
+def uncached_graphs() -> Iterator[None]:
+    """Have AOTAutograd keep graphs that call a function of ``_UNCACHED`` or an ``autograd.Function``, whose
+    code Dynamo traces and the record compares."""
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config
+
+    autograd_functions = "autograd_cache_allow_custom_autograd_functions"
+    changed = ((config, _CACHEABLE), (functorch_config, autograd_functions))
+    own = {name: getattr(module, name) for module, name in changed if hasattr(module, name)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(request.changed_by_cachesvc(own))
+        if hasattr(config, _CACHEABLE):
+            marks = {**getattr(config, _CACHEABLE), **dict.fromkeys(_UNCACHED, _RECORDED)}
+            stack.enter_context(config.patch({_CACHEABLE: marks}))
+        if hasattr(functorch_config, autograd_functions):
+            stack.enter_context(functorch_config.patch({autograd_functions: True}))
+        yield
+
+
+@contextlib.contextmanager
+def proven_keys() -> Iterator[None]:
+    """Have Inductor make the keys that a service makes: those without the marks of `uncached_graphs`."""
+    from torch._inductor import config
+
+    marks = getattr(config, _CACHEABLE, {})
+    own = {name: value for name, value in marks.items() if value != _RECORDED}
+    with config.patch({_CACHEABLE: own} if own != marks else {}):
+        yield
+
+
+def note_graph(frame: RecordedFrame, graph: Any, registered: operators.RegisteredFunctions) -> str:
+    """Record what a graph calls; return why its frame cannot be recorded, else an empty text."""
+    nodes = list(graph_nodes(graph))
+    for value in (*targets.called(graph), *targets.modes()):
+        return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
+    if kernels := list(user_kernels.describe_kernels(nodes)):
+        return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
+    return _note_operators(frame, operators.operator_names(nodes), registered)
+
+
+def note_code(frame: RecordedFrame, source: str, registered: operators.RegisteredFunctions) -> str:
+    """Record the operators that generated code calls, those of an operator's own code among them, and the
+    functions of the GPU's libraries. Return as `note_graph`."""
+    names = {
+        f"{space}::{name}" + (f".{overload}" if overload not in ("", "default") else "")
+        for space, name, overload in _CALLS.findall(source)
+        if space not in CORE
+    }
+    frame.output.libraries = library_calls(source)
+    return _note_operators(frame, names, registered)
+
+
+def _note_operators(frame: RecordedFrame, names: set[str], registered: operators.RegisteredFunctions) -> str:
+    try:
+        described = {name: operators.describe_operator(name, registered) for name in sorted(names)}
+    except LookupError as error:
+        return f"the graph calls an operator of which a start cannot tell whether it is the same: {error}"
+    frame.facts.operators |= {name: text for name, text in described.items() if text}
+    return ""

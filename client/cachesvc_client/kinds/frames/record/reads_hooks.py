@@ -1,0 +1,200 @@
+"""Fills the reads of a trace, by hooks in the functions with which Dynamo makes constants of answers.
+
+Read in torch 2.11 to 2.15.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ....hooks import imports
+from ....hooks.table import Hook
+from ..describe.reads import words_at
+from ..names import (
+    ABSENT_KEY,
+    ATTRIBUTE,
+    ATTRIBUTE_BY_SLOT,
+    BUILTIN,
+    CONSTANT,
+    CONSTANT_METHOD,
+    FOLDED,
+    HAS_ATTRIBUTE,
+    INLINE,
+    POLYFILL,
+    SKIPPED,
+)
+from .traced_reads import UNKNOWN, TracedReads, constant_of, is_of_torch, package_of
+
+_PURE = frozenset({
+    *("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "classmethod"),
+    *("complex", "delattr", "dict", "dir", "divmod", "enumerate", "filter", "float", "format"),
+    *("frozenset", "getattr", "hasattr", "hex", "int", "isinstance", "issubclass", "iter", "len", "list"),
+    *("map", "max", "min", "next", "object", "oct", "ord", "pow", "print", "property", "range", "repr"),
+    *("reversed", "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum", "super"),
+    *("tuple", "type", "vars", "zip"),
+})  # fmt: skip
+"""Builtins whose answer follows from their arguments, which have guards."""
+_PURE_MODULES = frozenset({
+    *("operator", "_operator", "math", "itertools", "functools", "_functools", "typing", "copy", "heapq"),
+    *("_heapq", "struct", "_struct", "collections", "_collections", "traceback", "types"),
+})  # fmt: skip
+"""Modules whose functions answer by their arguments alone."""
+_IMPURE_METHODS = ("__hash__", "__sizeof__", "__repr__", "__reduce__", "__reduce_ex__")
+"""Methods of builtin classes whose answer is another one in each process."""
+_NUMBERS = (int, float, bool, complex)
+_ADDRESS = " at 0x"
+
+
+class ReadsHooks:
+    """Fills the reads of the trace that runs now."""
+
+    def __init__(self) -> None:
+        self._now: list[TracedReads] = []
+        self.missing = ""
+        """The hook that is not there; empty if all are. Without one a frame cannot be recorded."""
+
+    def install(self) -> None:
+        """Put the hooks in place, which only a recording needs."""
+        for hook, body in (
+            (INLINE, self._inline),
+            (BUILTIN, self._builtin),
+            (POLYFILL, self._polyfill),
+            (FOLDED, self._folded),
+            (SKIPPED, self._skipped),
+            (CONSTANT, self._constant_result),
+            (CONSTANT_METHOD, self._constant_method),
+            (ABSENT_KEY, self._absent_key),
+            (HAS_ATTRIBUTE, self._attribute),
+            (ATTRIBUTE, self._attribute),
+            (ATTRIBUTE_BY_SLOT, self._attribute),
+        ):
+            hook.install(body, on_missing=self._note_missing)
+
+    def begin(self, code: types.CodeType, scope: Mapping[str, Any]) -> TracedReads:
+        """Return the reads of a trace that begins. ``code``, ``scope``: the function's, and its globals."""
+        reads = TracedReads()
+        if self.missing:
+            reads.refuse(f"this torch has no {self.missing}")
+        reads.note_code(code, scope)
+        self._now.append(reads)
+        return reads
+
+    def end(self) -> None:
+        """Forget the trace that began last."""
+        self._now.pop()
+
+    def _note_missing(self, hook: Hook) -> None:
+        import torch
+
+        if hook.expected_in(torch.__version__):
+            self.missing = hook.name
+
+    def _inline(self, call: imports.Call) -> Any:
+        if self._now:
+            reads, code = self._now[-1], call.argument("code")
+            reads.note_code(code, call.argument("funcvar").get_globals())
+            reads.note_locals(code, call.argument("symbolic_locals"))
+        return call()
+
+    def _builtin(self, call: imports.Call) -> Any:
+        answer = call()
+        if self._now:
+            function = call.args[0].fn
+            self._note_builtin(call.args[1], function, call.args[2], call.args[3], answer)
+        return answer
+
+    def _note_builtin(
+        self, translator: Any, function: Any, arguments: Any, named_arguments: Any, answer: Any
+    ) -> None:
+        value, reads = constant_of(answer), self._now[-1]
+        if isinstance(value, str) and _ADDRESS in value:
+            reads.refuse("the address of an object becomes a constant")
+        if function in (isinstance, issubclass) and len(arguments) == 2:
+            reads.note_instance(*arguments, of_class=function is issubclass)
+        if _is_pure(function):
+            return
+        if function is hash and all(type(constant_of(one)) in _NUMBERS for one in arguments):
+            return
+        # The interpreter's own modules and torch tell objects apart by these numbers, and do nothing else.
+        if function is not id or not _is_of_library(translator.f_globals):
+            reads.note_answer(function, arguments, named_arguments, answer)
+
+    def _polyfill(self, call: imports.Call) -> Any:
+        answer = call()
+        if self._now:
+            function = call.args[0].fn
+            if not _is_pure(function):
+                self._now[-1].note_answer(function, call.args[2], call.args[3], answer)
+        return answer
+
+    def _skipped(self, call: imports.Call) -> Any:
+        answer = call()
+        if self._now:
+            self._now[-1].note_skipped(call.args[0].value, call.args[2], call.args[3], answer)
+        return answer
+
+    def _folded(self, call: imports.Call) -> Any:
+        answer = call()
+        if self._now:
+            function = call.args[0].value
+            arguments = [constant_of(one) for one in call.args[2]]
+            is_getter = function in _folded_functions() and UNKNOWN not in arguments
+            if is_getter and getattr(function, "__module__", "") != "math":
+                self._now[-1].note_answer(function, call.args[2], call.args[3], answer)
+        return answer
+
+    def _constant_result(self, call: imports.Call) -> Any:
+        if self._now:
+            self._now[-1].refuse(f"{call.argument('name')} is a function whose answer is taken as a constant")
+        return call()
+
+    def _constant_method(self, call: imports.Call) -> Any:
+        if self._now and call.args[2] in _IMPURE_METHODS and call.args[2] != "__repr__":
+            self._now[-1].refuse(f"it calls {call.args[2]} of a constant")
+        return call()
+
+    def _absent_key(self, call: imports.Call) -> Any:
+        """Have Dynamo guard that a dictionary lacks a key, where a ``KeyError`` is its answer."""
+        try:
+            return call()
+        except Exception:
+            if self._now:
+                variable, translator, key = call.args
+                variable.install_dict_contains_guard(translator, [key])
+            raise
+
+    def _attribute(self, call: imports.Call) -> Any:
+        if self._now:
+            module, name = call.args[0].value, call.args[2]
+            if not is_of_torch(vars(module)):
+                self._now[-1].names[f"{module.__name__}:{name}"] = words_at(module, name)
+        return call()
+
+
+def _is_pure(function: Any) -> bool:
+    """Return whether the answer of a function in C, or of one for which Dynamo has a substitute, follows from
+    its arguments."""
+    if isinstance(function, type) or function is os.fspath:
+        return True
+    name = getattr(function, "__name__", "")
+    if (kind := getattr(function, "__objclass__", None)) is not None:
+        return kind.__module__ in ("builtins", "collections") and name not in _IMPURE_METHODS
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    if package == "builtins":
+        return name in _PURE
+    return package in _PURE_MODULES or package in ("torch", "optree")
+
+
+def _is_of_library(scope: Mapping[str, Any]) -> bool:
+    return package_of(scope) in ("torch", *sys.stdlib_module_names)
+
+
+def _folded_functions() -> Mapping[Any, Any]:
+    from torch._dynamo.variables import torch as variables
+
+    functions: Mapping[Any, Any] = variables.constant_fold_functions
+    return functions

@@ -1,0 +1,257 @@
+"""Records what Dynamo makes of each frame; for a builder that proves entries.
+
+PyTorch's own serialisation of guards pickles objects of the program, and refuses guards that compare
+identities. Here each guard is recorded with words for its object, see `guard_words`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import secrets
+import types
+from pathlib import Path
+from typing import Any
+
+from ....graphs import request
+from ....graphs.operators import RegisteredFunctions
+from ....graphs.released import comparison
+from ....hooks import counters, imports
+from .. import eager, stored
+from ..arguments import FrameCall
+from ..describe import ambient
+from ..describe.groups import groups_of_job
+from ..guards import pickles
+from ..guards.pickles import recording_settings
+from ..modules import compiled_modules
+from ..names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
+from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
+from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
+from .package import FramePackage
+from .reads_hooks import ReadsHooks
+from .sources import compiled_graphs, drop_texts, make_lean
+
+_BITS = 60
+
+
+class Recorder:
+    """Records frames from its construction on. ``refused``: why frames were not recorded, by function."""
+
+    def __init__(self, registered: RegisteredFunctions) -> None:
+        """``registered``: the functions that libraries registered for their operators."""
+        self.refused: dict[str, str] = {}
+        self._registered = registered
+        self._frames: list[tuple[str, RecordedFrame]] = []
+        """The frames, each with the name of its function."""
+        self._eager: dict[str, eager.EagerGraph] = {}
+        """The graphs as Dynamo made them, by name."""
+        self._now: list[FramePackage] = []
+        """The packages of the frames that are traced now, the innermost last."""
+        self._reads = ReadsHooks()
+        self._number = secrets.randbits(_BITS)
+        """Where this process begins to count the globals that Dynamo makes. A service counts from 0. Dynamo
+        asserts that a name that it makes is not there yet."""
+        self._counts = False
+        """Whether Dynamo counts from ``_number``."""
+        self._kernels = b""
+        """The kernels of the graph that was read last, pickled before they were loaded."""
+        self._settings: dict[str, str] = {}
+        self._modules: dict[str, str] = {}
+        """Global names that Dynamo installed for modules, by name."""
+
+    def install_hooks(self) -> None:
+        """Put the hooks in place that only a recording needs."""
+        self._reads.install()
+        SERIALIZE.install(self._serialize)
+        INSTALL.install(self._install)
+        GRAPH.install(self._graph)
+        INNER.install(self._compile_graph)
+        BUNDLE.install(self._read_kernels)
+
+    def refuse(self, frame_call: FrameCall) -> None:
+        """Note that a frame is not recorded because another backend than Inductor's compiles it."""
+        compiler = getattr(frame_call.compiler, "__qualname__", type(frame_call.compiler).__qualname__)
+        self.refused[frame_call.name] = f"{compiler} compiles it, not Inductor's backend itself"
+
+    def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
+        """Let Dynamo trace the frame, record it, and return Dynamo's result."""
+        from torch._dynamo.package import SerializedCode
+
+        try:
+            described = ambient.describe_backend(backend, frame_call.one_graph)
+            groups = groups_of_job()
+            self._keep_results()
+            self._count_globals()
+        except TypeError as error:
+            self.refused[frame_call.name] = str(error)
+            return call()
+        code = SerializedCode.from_code_object(frame_call.code)
+        frame = RecordedFrame(code, described, FrameFacts(self._settings_now(backend), groups))
+        package = FramePackage(frame, self._modules)
+        call.kwargs = {**call.kwargs, "package": package}
+        before = {*frame_call.globals}
+        self._now.append(package)
+        reads = self._reads.begin(frame_call.code, frame_call.globals)
+        try:
+            with recording_settings(), uncached_graphs():
+                answer = call()
+        except Exception as error:
+            self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            raise
+        finally:
+            self._now.pop()
+            self._reads.end()
+        added = {name: value for name, value in frame_call.globals.items() if name not in before}
+        package.check_globals(added)
+        package.note_reads(reads)
+        self._keep(frame_call.name, package, answer)
+        return answer
+
+    def _settings_now(self, backend: Any) -> dict[str, str]:
+        """Return the settings of this process. Equal ones are one object, which a pickle holds once."""
+        settings = ambient.settings(backend.config)
+        if settings != self._settings:
+            self._settings = settings
+        return self._settings
+
+    def _keep_results(self) -> None:
+        """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is
+        compiled when it is first called."""
+        from torch._functorch import config
+
+        request.keep_of_program("bundled_autograd_cache", config.bundled_autograd_cache)
+        config.bundled_autograd_cache = True
+
+    def _count_globals(self) -> None:
+        """Have Dynamo count the globals that it makes from a number that no other process begins with. Raise
+        ``TypeError`` where its counter is not known."""
+        from torch._dynamo import bytecode_transformation
+
+        if not self._counts:
+            if not isinstance(getattr(bytecode_transformation, "_unique_id_counter", None), itertools.count):
+                raise TypeError("the names of Dynamo's globals are made in another way on this torch")
+            setattr(bytecode_transformation, "_unique_id_counter", itertools.count(self._number))  # noqa: B010
+            self._counts = True
+
+    def save(self, folder: Path) -> str:
+        """Write what was recorded so far into ``folder``; return the file's name, empty if there is none."""
+        from torch._dynamo.precompile_context import PrecompileContext
+
+        results = PrecompileContext._backend_artifacts_by_key
+        kept: list[RecordedFrame] = []
+        graphs: dict[str, bytes] = {}
+        for name, frame in self._frames:
+            if any(graph not in results for graph in frame.output.graphs):
+                self.refused[name] = _not_kept()
+                continue
+            compiled = [one for graph in frame.output.graphs for one in compiled_graphs(results[graph])]
+            if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
+                self.refused[name] = why
+                continue
+            kept.append(frame)
+            graphs |= {graph: _pickled(results[graph]) for graph in frame.output.graphs}
+        if not any(frame.output.bytecode for frame in kept):
+            return ""  # a frame that only skips saves nothing by itself
+        unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
+        kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
+        # After the graphs are pickled their texts are lean.
+        texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
+        modules = compiled_modules(texts)
+        content = FramesFile(kept, graphs, kept_eager, _sources(), comparison.judged(), modules)
+        return stored.write(folder, content)
+
+    def _keep(self, name: str, package: FramePackage, answer: Any) -> None:
+        frame = package.frame
+        if answer.guarded_code is None:
+            strategy = answer.frame_exec_strategy
+            frame.skip = Skip(strategy.cur_action.name, strategy.recursive_action.name, answer.apply_to_code)
+        try:
+            pickle.dumps(frame, protocol=4)
+        except Exception as error:  # noqa: BLE001 - a constant of the bytecode, an object of the program
+            package.refused = package.refused or f"its code holds an object: {_first_line(error)}"
+        if package.refused:
+            self.refused[name] = package.refused
+        elif frame.output.bytecode is not None or frame.skip is not None:
+            self._frames.append((name, frame))
+
+    def _serialize(self, call: imports.Call) -> Any:
+        """Write the guards of a frame in the place of PyTorch's own record of them."""
+        manager, builder, guards, output_graph = call.args[:4]
+        if not self._now:
+            return call()
+        package = self._now[-1]
+        try:
+            kept, package.frame.without_hooks = pickles.split_hooks(guards)
+            package.note_guards(builder, guards, output_graph)
+            return pickles.write(manager, builder, kept, output_graph)
+        except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
+            package.refused = f"a guard cannot be recorded: {_first_line(error)}"
+            return b""
+
+    def _graph(self, call: imports.Call) -> Any:
+        """Keep a graph for the canary, record what it calls, and refuse one with code that no guard sees."""
+        graph = call.args[0] if call.args else call.kwargs.get("model_")
+        if self._now and hasattr(graph, "graph"):
+            package, name = self._now[-1], getattr(graph, "_backend_id", None)
+            if name is not None and name not in self._eager:
+                # ``compile_fx`` calls itself with the same graph, which it may have changed.
+                self._eager[name] = eager.keep(graph)
+            package.refused = note_graph(package.frame, graph, self._registered) or package.refused
+        return call()
+
+    def _compile_graph(self, call: imports.Call) -> Any:
+        """Have Inductor take a graph from the entry. PyTorch compiles anew what it bundles, so that the code
+        and the tuned kernels would be others than those that were proven.
+
+        A graph that calls nothing is no graph of Inductor's unless it is bundled.
+        """
+        from torch._dynamo.utils import count_calls
+        from torch._functorch import config
+
+        if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
+            return call()
+        self._kernels = b""
+        with config.patch(bundled_autograd_cache=False), proven_keys():
+            graph = call()
+        if self._kernels and hasattr(graph, "_triton_bundle"):
+            graph._triton_bundle = pickle.loads(self._kernels)
+        return graph
+
+    def _read_kernels(self, call: imports.Call) -> Any:
+        """Keep a graph's kernels as they were read from the entry: once they are loaded, they have addresses
+        of this process and cannot be pickled."""
+        self._kernels = pickle.dumps(call.argument("bundle"), protocol=4)
+        return call()
+
+    def _install(self, call: imports.Call) -> Any:
+        output, prefix, value = (call.argument(name) for name in ("self", "prefix", "value"))
+        name = call.original(output, f"{prefix}_{self._number}", value)
+        if isinstance(value, types.ModuleType):
+            self._modules[name] = value.__name__
+        return name
+
+
+def _sources() -> bytes:
+    """Return the hash of PyTorch's sources, by which it names Triton kernels; empty where it has none."""
+    from torch._inductor import codecache
+
+    key = codecache.torch_key() if hasattr(codecache, "torch_key") else b""
+    return key if isinstance(key, bytes) else b""
+
+
+def _pickled(result: Any) -> bytes:
+    """Return a result of AOTAutograd as bytes, without what a start does not use."""
+    drop_texts(result)
+    for graph in compiled_graphs(result):
+        make_lean(graph)
+    return pickle.dumps(result, protocol=4)
+
+
+def _not_kept() -> str:
+    """Return why AOTAutograd kept no result of a graph, with all such reasons of this process."""
+    reasons = "; ".join(_first_line(reason) for reason in counters.bypassed[:3])
+    return f"AOTAutograd does not keep the result of a graph{': ' if reasons else ''}{reasons}"
+
+
+def _first_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]

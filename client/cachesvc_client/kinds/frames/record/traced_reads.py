@@ -1,0 +1,207 @@
+"""Records what a trace reads and no guard of Dynamo's compares, and compares it in a service.
+
+Dynamo turns some answers of functions into constants: of builtins, of functions of the interpreter for which
+it has a substitute, of getters of torch. It also reads variables of the environment without a guard for those
+that are not set. Here each such read is recorded with what it answered. A read that cannot be repeated in
+another process makes a frame that is not recorded. Read in torch 2.11 to 2.15.
+
+Besides, each name by which the traced code reaches a function or a class is recorded with what it resolves
+to, also where the trace failed inside of that function.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ....graphs.code.constants import PLAIN
+from ..describe.objects import named
+from ..describe.reads import answer_text, value_at, variable_digest, words_of
+from ..stored import Read, Reads
+
+_GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "hash", "intern")
+"""How the names of functions begin that a service may call to compare their answer."""
+_ENVIRONMENT = frozenset({"getenv", "__getitem__", "encodekey", "encode", "decode", "check_str"})
+"""Functions of the module ``os`` by which a program reads one variable of the environment."""
+_PURE_OF_OS = frozenset({"fspath", "_fspath", "fsencode", "fsdecode"})
+UNKNOWN = object()
+"""Stands for what is no constant of a trace."""
+
+
+class TracedReads:
+    """Collects what one trace reads.
+
+    Attributes:
+        codes: The code that the trace went into, also where it failed there.
+        names: ``module:name`` -> what the name resolves to, in words.
+        environment: Variables of the environment -> the digests of their values.
+        answers: Calls -> their answers, as text.
+        instances: Pairs of classes -> whether the first is a subclass of the second.
+        refused: Why the frame cannot be recorded; empty if it can.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[types.CodeType, None] = {}
+        self.names: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
+        self.answers: dict[Read, str] = {}
+        self.instances: dict[tuple[str, str], bool] = {}
+        self.refused = ""
+
+    def recorded(self) -> Reads:
+        """Return what a record holds of the reads."""
+        return Reads(self.names, self.environment, self.answers, self.instances)
+
+    def refuse(self, why: str) -> None:
+        """Note why the frame cannot be recorded, the first reason alone."""
+        self.refused = self.refused or why
+
+    def note_code(self, code: types.CodeType, scope: Mapping[str, Any]) -> None:
+        """Record code that the trace goes into. ``scope``: the globals of its function."""
+        if code not in self.codes:
+            self.codes[code] = None
+            if not is_of_torch(scope):
+                self.names |= _resolved(code, scope)
+
+    def note_locals(self, code: types.CodeType, values: Mapping[str, Any]) -> None:
+        """Record which variable of the environment a function of ``os`` reads. ``values``: its arguments, as
+        Dynamo has them."""
+        if code.co_filename not in ("<frozen os>", os.__file__) or code.co_name in _PURE_OF_OS:
+            return
+        if code.co_name not in _ENVIRONMENT:
+            self.refuse(f"it reads the process through os.{code.co_name}")
+        elif code.co_name == "__getitem__":
+            key = constant_of(values.get("key"))
+            if isinstance(key, str):
+                self.environment[key] = variable_digest(key)
+            else:
+                self.refuse("it reads a variable of the environment whose name is not known")
+
+    def note_answer(self, function: Any, arguments: Any, named_arguments: Any, answer: Any) -> None:
+        """Record what a function answered, where Dynamo makes a constant of that.
+
+        ``arguments``, ``named_arguments`` and ``answer`` are Dynamo's variables.
+        """
+        value = constant_of(answer)
+        if value is UNKNOWN:
+            return
+        name = _name(function)
+        given = tuple(map(constant_of, arguments))
+        if named_arguments or not all(value is None or type(value) in PLAIN for value in given):
+            self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
+            return
+        try:
+            read = Read(function.__module__, function.__qualname__, given)
+            if not read.name.startswith(_GETTERS) or named(read.module, read.name) is not function:
+                raise LookupError
+            self.answers[read] = answer_text(value)
+        except (AttributeError, LookupError, TypeError):
+            self.refuse(f"the answer of {name} becomes a constant, and cannot be compared")
+
+    def note_skipped(self, function: Any, arguments: Any, named_arguments: Any, answer: Any) -> None:
+        """Record the answer of a function that Dynamo called during the trace instead of tracing it. Since
+        torch 2.13 it does so with `importlib.util.find_spec` and `importlib.metadata.version`."""
+        import importlib.metadata
+
+        value, given = constant_of(answer), tuple(map(constant_of, arguments))
+        if function in (importlib.util.find_spec, importlib.metadata.version) and not named_arguments:
+            # A name with a dot would import the package that it begins with.
+            if all(type(one) is str and "." not in one for one in given):
+                read = Read(function.__module__, function.__qualname__, given)
+                self.answers[read] = answer_text(function(*given))
+                return
+        elif getattr(function, "__module__", "") == re.__name__ or value is None or value is UNKNOWN:
+            return
+        self.refuse(f"the answer of {_name(function)} becomes a constant, and cannot be compared")
+
+    def note_instance(self, variable: Any, classes: Any, *, of_class: bool) -> None:
+        """Record whether an object is of a class that decides that by itself, such as an abstract one.
+
+        ``variable`` and ``classes`` are Dynamo's variables; ``of_class``: the first is a class itself.
+        """
+        try:
+            kind = constant_of(variable) if of_class else variable.python_type()
+            asked = constant_of(classes)
+        except Exception:  # noqa: BLE001 - a variable of Dynamo's without a type
+            kind = asked = UNKNOWN
+        if asked is UNKNOWN or not isinstance(kind, type):
+            return  # Dynamo made no constant of the answer
+        for one in asked if isinstance(asked, tuple) else (asked,):
+            if _is_decided_by_program(one):
+                self.refuse(f"code of the program decides what is a {one.__qualname__}")
+            elif _decides_by_itself(one):
+                try:
+                    self.instances[_place(kind), _place(one)] = issubclass(kind, one)
+                except TypeError as error:
+                    self.refuse(f"whether an object is a {one.__qualname__} cannot be compared: {error}")
+
+
+def constant_of(variable: Any) -> Any:
+    """Return the constant that one of Dynamo's variables is; `UNKNOWN` for another variable."""
+    try:
+        return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
+    except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
+        return UNKNOWN
+
+
+def is_of_torch(scope: Mapping[str, Any]) -> bool:
+    return package_of(scope) == "torch"
+
+
+def package_of(scope: Mapping[str, Any]) -> str:
+    return str(scope.get("__name__", "")).partition(".")[0]
+
+
+def _decides_by_itself(kind: Any) -> bool:
+    """Return whether a class, and not its bases alone, says what is an instance of it."""
+    check: Any = type(kind).__instancecheck__
+    return check is not type.__instancecheck__
+
+
+def _is_decided_by_program(kind: Any) -> bool:
+    """Return whether code of a program says what is an instance of a class, and may read anything for that.
+
+    Abstract classes are compared by their subclasses."""
+    checks = (getattr(type(kind), name) for name in ("__instancecheck__", "__subclasscheck__"))
+    packages = (str(getattr(check, "__module__", None) or "builtins").partition(".")[0] for check in checks)
+    return any(one not in ("torch", *sys.stdlib_module_names) for one in packages)
+
+
+def _place(kind: type) -> str:
+    """Return ``module:name`` of a class. Raises ``TypeError`` for one that no module has."""
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    if value_at(place) is kind:
+        return place
+    for name, value in vars(types).items():  # the interpreter's own, such as that of generators
+        if value is kind:
+            return f"types:{name}"
+    raise TypeError(f"no module has the class {kind.__module__}.{kind.__qualname__}")
+
+
+def _resolved(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield ``module:name`` and words for each function and class that the code may reach by a name."""
+    names = dict.fromkeys(_names(code))
+    module = str(scope.get("__name__", ""))
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, types.ModuleType):
+            for other in names:
+                if words := words_of(vars(value).get(other)):
+                    yield f"{value.__name__}:{other}", words
+        elif vars(sys.modules.get(module, types)).get(name) is value and (words := words_of(value)):
+            yield f"{module}:{name}", words
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

@@ -1,0 +1,318 @@
+"""Replays a recorded frame in the place of a trace of Dynamo's.
+
+First everything is compared that decides whether the record is of this frame: the code, the backend, the
+settings of the process, and all code that was traced. Then all recorded guards must hold (`guards`). So no
+guard is lost, and Dynamo checks them before each later call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ....graphs import operators
+from ....graphs.operators import RegisteredFunctions
+from ....graphs.released import signatures
+from ...kind import Comparison
+from .. import gpu_libraries, stored
+from ..arguments import FrameCall
+from ..deferred import read_graph, sources_of_builder
+from ..describe import ambient
+from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
+from ..describe.objects import changed
+from ..describe.reads import changed_read
+from ..eager import EagerGraph, deferred_function_of, function_of
+from ..guards.live import Differs, live_guards
+from ..modules import loaded_from
+from ..stored import FramesFile, RecordedFrame
+
+_log = logging.getLogger("cachesvc")
+_IN_THIS_PROCESS = {"compile_threads": 1}
+"""Settings with which Inductor loads a recorded graph. With more threads it first starts a pool of compile
+workers, for which it hashes the sources of torch. Nothing is left for them to compile."""
+
+
+class FrameReplayer:
+    """Holds the frames of the files that this process may use.
+
+    Attributes:
+        used: The names of the files of which a frame was given, each once.
+        given: How many frames were given.
+        reasons: Why frames of the same code did not fit: text -> how often.
+        seconds: What comparing and giving took.
+    """
+
+    def __init__(
+        self, registered: RegisteredFunctions, comparison: Callable[[str], Comparison | None]
+    ) -> None:
+        """``registered``: the functions that libraries registered for their operators. ``comparison`` returns
+        what the canary does with the graphs of the file of a name."""
+        self._registered = registered
+        self._comparison = comparison
+        self.used: dict[str, None] = {}
+        self.given = 0
+        self.reasons: Counter[str] = Counter()
+        self.seconds = 0.0
+        self._files: dict[Path, _File | None] = {}
+        """What was accepted; ``None`` until it is read."""
+
+    def accept(self, path: Path) -> None:
+        """Allow the frames of a file to be given. Reads nothing yet: that needs torch."""
+        self._files.setdefault(path, None)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the files whose frames may be given."""
+        return [path.name for path in self._files]
+
+    def refuse(self, names: Collection[str]) -> None:
+        """Give no frame any more of the files with these names, and forget that any was given."""
+        self._files = {path: file for path, file in self._files.items() if path.name not in names}
+        self.used = {name: None for name in self.used if name not in names}
+
+    def replay(self, call: FrameCall, backend: Any) -> Any:
+        """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
+        begin = time.perf_counter()
+        differences: list[str] = []
+        of_another_rank = False
+        try:
+            here: _Here | None = None
+            for path, file in self._read().items():
+                for frame in file.of(call.code):
+                    match = _Match(frame, file, self._comparison(path.name))
+                    try:
+                        here = here or _here(call, backend)
+                        if is_of_another_rank(frame.facts.groups, here.groups):
+                            of_another_rank = True
+                            continue
+                        answer = self._replay(match, call, backend, here)
+                    except Differs as differs:
+                        differences.append(f"{call.name}: {differs}")
+                        continue
+                    self.used[path.name] = None
+                    self.given += 1
+                    return answer
+            if of_another_rank and not differences:
+                differences.append(f"{call.name}: recorded by other ranks of the job alone")
+        except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
+            differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            _log.debug("recorded frames are of no use here", exc_info=True)
+        finally:
+            self.seconds += time.perf_counter() - begin
+        self.reasons.update(differences)
+        return None
+
+    def _read(self) -> Mapping[Path, _File]:
+        """Return the files, which are read when they are first needed."""
+        for path, file in list(self._files.items()):
+            if file is None:
+                try:
+                    content = stored.read(path)
+                    signatures.learn(content.as_released)
+                    self._files[path] = _File(content)
+                except Exception as error:  # noqa: BLE001 - damaged bytes raise anything
+                    del self._files[path]
+                    self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
+        return {path: file for path, file in self._files.items() if file is not None}
+
+    def _replay(self, match: _Match, call: FrameCall, backend: Any, here: _Here) -> Any:
+        """Return Dynamo's result. Raises ``Differs``."""
+        from torch._dynamo.types import GuardedCode, wrap_guarded_code
+
+        frame = match.frame
+        if why := changed_group(frame.facts.groups, here.groups):
+            raise Differs(why)
+        if here.backend != frame.backend:
+            raise Differs("compiled with other options")
+        if here.settings != frame.facts.settings:
+            raise Differs(f"other settings: {ambient.changed_settings(frame.facts.settings, here.settings)}")
+        if name := changed(frame.facts.traced):
+            raise Differs(f"{name} is other code")
+        if why := changed_read(frame.facts.reads):
+            raise Differs(why)
+        if why := _changed_operator(frame, self._registered):
+            raise Differs(why)
+        if frame.skip is not None:
+            return _skip(frame)
+        required = match.comparison is not None and match.comparison.required
+        if required and (reason := match.file.not_comparable(frame)):
+            raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
+        _log_structured(call.name)
+        with gpu_libraries.started(frame.output.libraries):
+            manager = live_guards(frame, call)
+        _install_functions(match, call, backend.config)
+        code = _code(frame.output.bytecode)
+        _note_output(code, call.code)
+        return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))
+
+
+class _File:
+    """The frames and the graphs of one file."""
+
+    def __init__(self, content: FramesFile) -> None:
+        self._frames = [(_code(frame.code), frame) for frame in content.frames]
+        self._content = content
+
+    def of(self, code: types.CodeType) -> list[RecordedFrame]:
+        """Return the frames of a function."""
+        return [frame for known, frame in self._frames if known == code]
+
+    def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
+        """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
+        ones."""
+        import torch
+
+        with sources_of_builder(self._content.sources), loaded_from(self._content.compiled):
+            compiled = read_graph(self._content.graphs[name]).after_deserialization()
+        if comparison is not None:
+            compiled = _watched(comparison, self._content.eager[name], compiled)
+        return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
+
+    def not_comparable(self, frame: RecordedFrame) -> str:
+        """Return why the canary cannot compare a graph of the frame, or an empty text."""
+        return next((why for name in frame.output.graphs if (why := self._content.eager[name].refused)), "")
+
+
+def _watched(comparison: Comparison, eager: EagerGraph, compiled: Any) -> Any:
+    """Return a compiled graph with its first output compared. Raise only where the comparison is required."""
+    if comparison.required:
+        return comparison.watch(function_of(eager), compiled)
+    reason = eager.refused
+    if not reason:
+        try:
+            return comparison.watch(deferred_function_of(eager), compiled)
+        except Exception as error:  # noqa: BLE001 - a canary that fails is no reason to trace
+            reason = f"{type(error).__name__}: {error}"
+    comparison.skipped(reason)
+    return compiled
+
+
+class _Match(NamedTuple):
+    """A recorded frame of the code that Dynamo asks for. ``comparison``: what the canary does with its
+    graphs."""
+
+    frame: RecordedFrame
+    file: _File
+    comparison: Comparison | None
+
+
+class _Here(NamedTuple):
+    """What a record is compared with, once for all records: the backend in words, the settings of this
+    process, and its process groups."""
+
+    backend: str
+    settings: Mapping[str, str]
+    groups: Mapping[str, str]
+
+
+def _here(call: FrameCall, backend: Any) -> _Here:
+    """Return the facts of this process. Raises ``Differs`` where one has no words."""
+    try:
+        words = ambient.describe_backend(backend, call.one_graph)
+        return _Here(words, ambient.settings(backend.config), groups_of_job())
+    except TypeError as error:
+        raise Differs(str(error)) from None
+
+
+def _code(serialized: Any) -> types.CodeType:
+    from torch._dynamo.package import SerializedCode
+
+    code: types.CodeType = SerializedCode.to_code_object(serialized)
+    return code
+
+
+def _changed_operator(frame: RecordedFrame, registered: RegisteredFunctions) -> str:
+    """Return in words the first operator of a record that is another one here; else an empty text."""
+    for name, recorded in frame.facts.operators.items():
+        try:
+            now = operators.describe_operator(name, registered)
+        except LookupError as error:
+            return str(error)
+        if now != recorded:
+            return f"operator {name} is other code"
+    return ""
+
+
+def _skip(frame: RecordedFrame) -> Any:
+    """Return the result with which Dynamo runs a frame as it is."""
+    from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+
+    assert frame.skip is not None
+    current, recursive, apply_to_code = frame.skip
+    strategy = FrameExecStrategy(getattr(FrameAction, current), getattr(FrameAction, recursive))
+    return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=apply_to_code)
+
+
+def _log_structured(name: str) -> None:
+    """Say in PyTorch's structured log (``TORCH_TRACE``) that a record is tried for this frame.
+
+    Where nobody has asked for that log, PyTorch finds out at the first entry, and makes that entry all the
+    same. The first one after this would be a text of all guards.
+    """
+    from torch._logging import trace_structured
+
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": "cachesvc_recorded_frame", "encoding": "string"},
+        payload_fn=lambda: name,
+        expect_trace_id=False,
+    )
+
+
+def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any]) -> None:
+    """Put the compiled graphs, and the functions that go on after a graph break, into the frame's globals.
+
+    A name that is there stays: a frame of the same record, of another object, has put it there.
+    """
+    from torch._inductor import config
+
+    frame = match.frame
+    for name in frame.output.graphs:
+        if name not in call.globals:
+            with config.patch({**options, **_IN_THIS_PROCESS}):
+                call.globals[name] = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+    for name, serialized in frame.output.resumes.items():
+        if name not in call.globals:
+            call.globals[name] = _resume_function(_code(serialized), name, call.globals)
+
+
+def _as_plain(graph: Any) -> Any:
+    """Return a graph that calls no ``__torch_function__``, as ``OutputGraph.compile_and_call_fx_graph`` does
+    where Dynamo has traced that of a subclass (torch 2.13)."""
+    import torch
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return graph(*args, **kwargs)
+
+    return call
+
+
+def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> Any:
+    """Return what Dynamo installs for a function that goes on after a graph break, as
+    ``OutputGraph.install_resume_function_global`` does (torch 2.13)."""
+    from torch._dynamo.eval_frame import skip_code
+
+    if not code.co_freevars:
+        return types.FunctionType(code, scope, name)
+
+    def make(closure: tuple[types.CellType, ...]) -> types.FunctionType:
+        return types.FunctionType(code, scope, name, None, closure)
+
+    # The bytecode calls it under Dynamo, which would trace it.
+    skip_code(make.__code__)
+    return make
+
+
+def _note_output(code: types.CodeType, original: types.CodeType) -> None:
+    """Tell Dynamo that it made a code object, so that it does not trace it."""
+    from torch._dynamo import convert_frame
+    from torch._dynamo.utils import orig_code_map
+
+    convert_frame.output_codes.add(code)
+    orig_code_map[code] = original
