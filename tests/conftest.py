@@ -75,6 +75,15 @@ MARKS_OF_PLACES = {
 }
 """Folders and files, with the marks of their tests. ``make test-fast`` runs the tests without any of these
 marks."""
+
+
+def on_demand() -> dict[str, str]:
+    """Return what `make test` leaves to `make test-all`, each with what it runs for the same promise."""
+    lines = (Path(__file__).parent / "on_demand.txt").read_text().splitlines()
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return {left: stays.strip() for left, stays in zip(lines[::2], lines[1::2], strict=True)}
+
+
 LONGEST_FIRST = ("compiles", "versions", "slow", "services", "servers")
 """The first files to start, in this order; the other files follow."""
 
@@ -84,6 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Mark tests that take long by their place, and run those first."""
     here = Path(__file__).parent
+    left = on_demand()
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if SERVICES & names:
@@ -94,6 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in MARKS_OF_PLACES.items():
             if any(place.is_relative_to(each) for each in places):
                 item.add_marker(mark)
+        file, test = str(place), item.name.partition("[")[0]
+        if {file, f"{file}::{test}", f"{file}::{item.name}"} & left.keys():
+            item.add_marker("long")
     # A long file that starts last would run alone on one worker at the end.
     ranks: dict[Path, int] = {}
     for item in items:
