@@ -47,8 +47,8 @@ class Row:
 
     @property
     def long(self) -> bool:
-        """Whether `make test` leaves the row to `make matrix` and `make test-all`: most rows with a process of
-        their own, and the second one of those that compile for each row."""
+        """Whether `make test` leaves the row to `make matrix` and `make test-all`: most rows with their own
+        process, and the second process that compiles for each of its rows."""
         return self.group not in ("", "elsewhere", "mtimes", "hits", "first")
 
     @property
