@@ -16,6 +16,7 @@ ROWS = on_demand()
 def _test(node: str) -> ast.FunctionDef | None:
     """Return the test that a line names. A line of a whole file has none."""
     file, _, name = node.partition("::")
+    file = file.partition("[")[0]
     tree = ast.parse((TESTS / file).read_text())
     if not name:
         return None
