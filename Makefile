@@ -4,6 +4,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 ARGS ?=
+# What `make test-all` runs after all tests.
+ALSO ?= fuzz differences test-engines
 # The version of torch of `make torch-env`, and those of `make test-versions`.
 VERSION ?= 2.7.1
 VERSIONS ?= 2.7.1 2.8.0 2.11.0 2.15.0
@@ -123,14 +125,17 @@ versions-tested:  ## their versions, for CACHESVC_TEST_VERSIONS
 demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing (ARGS=bert: one model, a minute or two)
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
-test: $(STAMP)  ## the tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
+test: $(STAMP)  ## the tests that this machine can run, but for tests/on_demand.txt and the mark `long`; ARGS="-k name" and JOBS=1 are passed on
 	@$(PYTEST) -m "not long" $(ARGS)
 
 test-again: $(STAMP)  ## the tests that failed last, one at a time; none that failed is a failure
 	@$(BIN)/python -m pytest -m "not long" --last-failed --last-failed-no-failures none $(ARGS)
 
-test-all: $(STAMP)  ## those that take minutes of CPU for one promise, too; ARGS as for test
-	@$(PYTEST) $(ARGS)
+test-all: $(STAMP) torch-envs  ## every test, those that `make test` leaves out and other versions of torch too, then ALSO (ALSO= for none)
+	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(PYTEST) $(ARGS); status=$$?; \
+	for each in $(ALSO); do \
+		$(MAKE) --no-print-directory $$each ARGS="$$(test $$each != differences || echo --limit 60)" || status=$$?; \
+	done; exit $$status
 
 test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
 	@$(PYTEST) -m "$(FAST)" $(ARGS)

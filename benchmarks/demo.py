@@ -100,12 +100,12 @@ def _serve(target: TargetSpec, name: str, running: Registry, place: Path) -> dic
     place.mkdir()
     service = ["python", "benchmarks/service.py", model]
     output = str(place / "cold.pt")
-    alone = Host(place / "pytorch")
+    alone, variables = Host(place / "pytorch"), dict[str, Any](target.env)
     _command(service)
-    cold = alone.serve(model, "--keep", output, **target.env)
+    cold = alone.serve(model, "--keep", output, **variables)
     summarise("cold, PyTorch alone", cold)
     _command(service)
-    warm = alone.serve(model, "--expect", output, **target.env)
+    warm = alone.serve(model, "--expect", output, **variables)
     summarise("PyTorch's own warm start, over the same folders", warm)
     _command([f"CACHESVC_NAME={name}", *service])
     ours = Host(place / "elsewhere").serve(

@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace, folder: Path, packages: str) -> None:
         jobs = options.jobs or max(1, (os.cpu_count() or 1) // 4)
         with ThreadPoolExecutor(jobs) as pool:
             built = [(model, side) for model in models for side in sides if side.name != CANARY]
-            warmed = [pair for pair in pool.map(lambda pair: _warm(*pair, folder), built) if pair]
+            warmed = [pair for pair in pool.map(lambda pair: _warm(pair[0], pair[1], folder), built) if pair]
         runs: dict[tuple[str, str], list[Answer]] = {}
         for number in range(options.rounds):
             for model in models:

@@ -151,7 +151,9 @@ def _secret_of(server: Registry, context: ssl.SSLContext | None) -> str:
 
 def _secret(server: Registry, role: str, namespace: str, lane: str | None = None) -> str:
     request = TokenRequest("load", role, namespace, Lane(lane) if lane else None, days=1)
-    return Remote(server.url, server.token).call("POST", "/v1/tokens", request, TokenAnswer).secret
+    answer = Remote(server.url, server.token).call("POST", "/v1/tokens", request, TokenAnswer)
+    assert answer.secret
+    return answer.secret
 
 
 def _of_handshakes() -> list[Attack]:
@@ -277,6 +279,7 @@ def _attacking(attack: Attack, server: Registry, extent: Extent) -> Iterator[Cal
     address = urlsplit(server.url)
     assert address.hostname and address.port
     with running_process(command, env=clean_environment(), cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdin
         process.stdin.write(
             attack.to_json(address.hostname, address.port, extent.connections, extent.opening) + "\n"
         )

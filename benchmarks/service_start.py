@@ -336,6 +336,7 @@ class Starts:
         ):
 
             def line() -> str:
+                assert process.stdout
                 text: str = process.stdout.readline()
                 if not text:
                     raise Failed(f"{name}: {(self.place / f'steady-{name}.log').read_text()[-3000:]}")

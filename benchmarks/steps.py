@@ -12,7 +12,7 @@ import functools
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -52,7 +52,7 @@ class Steps:
 
     def __init__(self, more: tuple[str, ...] = ()) -> None:
         """``more``: further functions, as ``STEP=module:name``."""
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.calls: Counter[str] = Counter()
         self._left = {name: step for step, names in FUNCTIONS.items() for name in names}
         self._left |= {name: step for step, _, name in (text.partition("=") for text in more)}
@@ -80,7 +80,9 @@ class Steps:
 
     def _wrap_in(self, module: ModuleType, path: str, step: str) -> bool:
         *owners, name = path.split(".")
-        owner: Any = functools.reduce(lambda at, part: getattr(at, part, None), owners, module)
+        owner: Any = module
+        for part in owners:
+            owner = getattr(owner, part, None)
         original = vars(owner).get(name) if owner is not None else None
         if original is None:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import secrets
@@ -75,25 +76,46 @@ MARKS_OF_PLACES = {
 }
 """Folders and files, with the marks of their tests. ``make test-fast`` runs the tests without any of these
 marks."""
+
+
+def on_demand() -> dict[str, str]:
+    """Return what `make test` leaves to `make test-all`, each with what it runs for the same promise."""
+    lines = (Path(__file__).parent / "on_demand.txt").read_text().splitlines()
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return {left: stays.strip() for left, stays in zip(lines[::2], lines[1::2], strict=True)}
+
+
 LONGEST_FIRST = ("compiles", "versions", "slow", "services", "servers")
 """The first files to start, in this order; the other files follow."""
+
+
+def _marks_of_place(path: Path) -> tuple[str, list[str]]:
+    """Return the path of a file below this folder, and the marks of its tests."""
+    place = path.relative_to(Path(__file__).parent)
+    return str(place), [
+        mark for mark, places in MARKS_OF_PLACES.items() if any(place.is_relative_to(each) for each in places)
+    ]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that requests a real server by name, and each parameter that does.
 
     Mark tests that take long by their place, and run those first."""
-    here = Path(__file__).parent
+    left = on_demand()
+    marks = functools.cache(_marks_of_place)
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if SERVICES & names:
             item.add_marker("services")
         if OWN_SERVERS & names:
             item.add_marker("servers")
-        place = item.path.relative_to(here)
-        for mark, places in MARKS_OF_PLACES.items():
-            if any(place.is_relative_to(each) for each in places):
-                item.add_marker(mark)
+        file, of_file = marks(item.path)
+        for mark in of_file:
+            item.add_marker(mark)
+        test, _, parameters = item.name.partition("[")
+        of_parameters = {f"{file}[{each}]" for each in parameters.removesuffix("]").split("-")}
+        if {file, f"{file}::{test}", f"{file}::{item.name}"} & left.keys() or of_parameters & left.keys():
+            item.add_marker("long")
     # A long file that starts last would run alone on one worker at the end.
     ranks: dict[Path, int] = {}
     for item in items:

@@ -84,7 +84,7 @@ def _content(part: dict[str, Any]) -> str:
 
 def _schema(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
-        return "`" + schema["$ref"].rsplit("/", 1)[1].removesuffix("-Input") + "`"
+        return "`" + str(schema["$ref"]).rsplit("/", 1)[1].removesuffix("-Input") + "`"
     if schema.get("type") == "array":
         return "list of " + (_schema(schema.get("items", {})) or "values")
     choices = [_schema(one) for one in schema.get("anyOf", ())]

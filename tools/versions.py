@@ -69,7 +69,7 @@ def _needs_server(tests: str) -> bool:
 def _run_group(python: Path, tests: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
+        command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
         subprocess.run([*command, f"--junitxml={report}", *tests], cwd=ROOT, check=False)
         return count(report)
 

@@ -159,7 +159,7 @@ def curves(costs: Costs, compile_seconds: float, cores: float) -> dict[str, list
         "this machine": Place(cores=cores),
         **{f"cluster, {n} replica{'s' if n > 1 else ''}": Place(replicas=n) for n in (1, 3, 10)},
     }
-    result = {}
+    result: dict[str, list[dict[str, float]]] = {}
     for name, place in places.items():
         result[name] = []
         for pods in PODS:

@@ -100,8 +100,8 @@ class _Claims(ClaimedRestore):
     def _holder(self) -> str:
         return self.holder
 
-    def _acquire(self, *arguments: Any) -> ClaimOutcome[bool]:
-        outcome = super()._acquire(*arguments)
+    def _acquire(self, *arguments: Any, **named: Any) -> ClaimOutcome[list[AcceptedRevision]]:
+        outcome = super()._acquire(*arguments, **named)
         self.why = outcome.why
         return outcome
 

@@ -82,7 +82,7 @@ def main() -> None:
     with torch.no_grad():
         calls = _serve(compiled, model, torch.randn(16, 64))
     report = cachesvc_client.report()
-    calls.claimed, calls.state = bool(session.claims), report.state
+    calls.claimed, calls.state = bool(session and session.claims), report.state
     calls.compilations, calls.bytes, calls.why = report.observed.compilations, report.bytes_moved, lines.texts
     calls.waited = report.seconds["wait"]
     print(json.dumps(asdict(calls)), flush=True)

@@ -198,7 +198,7 @@ def _collector_as_it_is() -> None:
 def _key_when_asked() -> None:
     from cachesvc_client.kinds.triton.key import TritonKey
 
-    TritonKey._begin = lambda _self, _package: None  # type: ignore[method-assign]
+    TritonKey._begin = lambda _self, _package: None  # type: ignore[method-assign, assignment]
 
 
 def _without_both() -> None:

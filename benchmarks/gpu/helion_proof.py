@@ -25,6 +25,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
@@ -97,8 +98,11 @@ class HelionProof(Proof):
 
     def _attached(self) -> None:
         with registry(self.scratch / "registry", self.registry_python) as served:
-            service = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-            publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
+            service: dict[str, Any] = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
+            publish: dict[str, Any] = {
+                "CACHESVC_MODE": "readwrite",
+                "CACHESVC_SIGNING_KEY": served.signing_key,
+            }
             self.run("builder", "builder", **service, **publish, HELION_PROOF_PUBLISH=NAME)
             shutil.rmtree(self.scratch / "builder")
             self.restore(service)
@@ -151,7 +155,7 @@ def line(name: str, answer: Answer) -> str:
     )
 
 
-def own_folders(place: Path) -> dict[str, str]:
+def own_folders(place: Path) -> dict[str, Any]:
     """Return variables that name Helion's, Triton's and Inductor's folders."""
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"),

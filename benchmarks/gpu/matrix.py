@@ -602,13 +602,18 @@ def of_rank(path: Path, rank: int) -> Path:
     return path.with_name(path.name.replace("RANK", str(rank)))
 
 
+def _first_answer(answer: Answer) -> float:
+    return float(answer["first"] if "first" in answer else answer["audited"])
+
+
 def join_answers(paths: list[Path]) -> Answer:
     """Return the answers of the ranks as one: of the slowest rank, with the sums of counts and the worst
     comparison."""
     answers: list[Answer] = [json.loads(path.read_text()) for path in paths]
     if len(answers) == 1:
         return answers[0]
-    answer_of_job = dict(max(answers, key=lambda answer: float(answer.get("first", answer.get("audited")))))
+    slowest = max(answers, key=_first_answer)
+    answer_of_job = dict(slowest)
     answer_of_job["observed"] = answer_of_job["observed"] | {
         name: sum(answer["observed"][name] for answer in answers) for name in COUNTS
     }

@@ -151,7 +151,9 @@ def made_by_libraries(alone: CudaState) -> int:
     from cachesvc_client.process.process import process
 
     if os.environ.get("CACHESVC_NAME"):
-        return len(process().kinds["cuda"].compiled())
+        state = process().kinds["cuda"]
+        assert isinstance(state, CudaState)
+        return len(state.compiled())
     return len(alone.compiled())
 
 

@@ -64,7 +64,8 @@ def shared(bundles: Sequence[Bundle]) -> dict[str, Any]:
     frames: set[Digest] = set()
     known: set[Digest] = set()
     alone: dict[Digest, int] = {}
-    rows, kinds = [], Counter[str]()
+    rows: list[dict[str, Any]] = []
+    kinds = Counter[str]()
     for bundle in bundles:
         new = [(file, digest) for file, digest in bundle.files if digest not in known]
         repacked = write_pack([file for file, _ in new], io.BytesIO()).pack.size if new else 0

@@ -44,7 +44,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     with registry(folder / "registry") as running:
         starts = Starts(options.model, "default", options.device, folder / "model", running, {})
         starts.prepare([FRAMES])
-        result = {"date": now(), "commit": commit(), "hardware": hardware(), "gpus": gpus()}
+        result: dict[str, Any] = {"date": now(), "commit": commit(), "hardware": hardware(), "gpus": gpus()}
         result |= {"model": options.model, **_steady(starts, options)}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "steady.json").write_text(json.dumps(result, indent=1))

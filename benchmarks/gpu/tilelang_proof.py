@@ -23,6 +23,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
@@ -66,8 +67,11 @@ class TileLangProof(Proof):
         shutil.rmtree(self.scratch / "alone")
         self.run("folder copy", "copy")
         with registry(self.scratch / "registry", self.registry_python) as served:
-            service = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-            publish = {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
+            service: dict[str, Any] = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
+            publish: dict[str, Any] = {
+                "CACHESVC_MODE": "readwrite",
+                "CACHESVC_SIGNING_KEY": served.signing_key,
+            }
             self.run("builder", "builder", f"publish={NAME}", **service, **publish)
             shutil.rmtree(self.scratch / "builder")
             self.restore(service)

@@ -36,7 +36,7 @@ def prepare(row: Row) -> Run:
 
 def parts(row: Row) -> Parts:
     """Build the model and the input sets of a row of text or images, on the current device."""
-    of_work = {"text": _of_text, "images": _of_images}[row["work"]]
+    of_work: Any = {"text": _of_text, "images": _of_images}[row["work"]]
     torch.manual_seed(0)
     return of_work(row, **row["args"])
 

@@ -44,10 +44,15 @@ async def put_file(name: str, request: Request) -> None:
 if __name__ == "__main__":
     with listening("127.0.0.1", 0) as listener:
         url = url_of(listener, "http")
+
+        def write_url() -> None:
+            """Tell the benchmark where the server is."""
+            (FOLDER / "ready.json").write_text(json.dumps({"url": url}))
+
         run(
             app,
             listener,
-            ready=lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),
+            ready=write_url,
             ending=lambda: None,
             settings=Settings(data=FOLDER, shutdown_seconds=1),
             certificate=None,

@@ -264,7 +264,7 @@ def _with_agent(bench: Bench, *, lost: bool) -> dict[str, Any]:
         agent.process.terminate()
         agent.process.wait(20)
     bench.relay.lost, before = lost, bench.relay.passed
-    more = {"CACHESVC_NODE_AGE": "0"} if lost else {}
+    more: dict[str, Any] = {"CACHESVC_NODE_AGE": "0"} if lost else {}
     try:
         with started(bench, node, _reader(store), CACHESVC_NODE_STORE=str(store), **more) as processes:
             rows = answers(processes)

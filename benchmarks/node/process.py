@@ -17,6 +17,7 @@ began = time.monotonic()
 session = cachesvc_client.attach(sys.argv[1])
 attached().before_compile()
 waited = time.monotonic() - began
+assert session is not None
 session.wait(60)
 result = session.result
 print(

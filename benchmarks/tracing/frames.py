@@ -24,7 +24,7 @@ import sys
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +328,7 @@ def _now(module: str, name: str) -> str:
     value: Any = sys.modules.get(module) or importlib.import_module(module)
     for part in name.split("."):
         value = getattr(value, part, None)
-    while isinstance(getattr(value, "__wrapped__", None), Callable):
+    while callable(getattr(value, "__wrapped__", None)):
         value = value.__wrapped__
     code = getattr(value, "__code__", None) or getattr(getattr(value, "fget", None), "__code__", None)
     return _digest(code) if code else ""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,12 @@ class Row:
     variables: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     of: str = "cpu"
-    long: bool = False
-    """Whether the row takes so long that `make test` leaves it to `make matrix` and `make test-all`."""
+
+    @property
+    def long(self) -> bool:
+        """Whether `make test` leaves the row to `make matrix` and `make test-all`: most rows with their own
+        process, and the second process that compiles for each of its rows."""
+        return self.group not in ("", "elsewhere", "mtimes", "hits", "first")
 
     @property
     def expectation(self) -> str:
@@ -99,7 +103,7 @@ ROWS: list[Row] = [
         for name in ("HOME", "USER", "working directory", "TMPDIR", "locale", "hash seed", "compile threads")
     ),
     Row("no C++ compiler in the image", "hit", group="elsewhere", variables=ELSEWHERE),
-    Row("path of the virtual environment", "hit", group="venv", long=True),
+    Row("path of the virtual environment", "hit", group="venv"),
     Row("cache folder of the user's own", "hit", group="own folder"),
     Row("mtimes of the cache files", "hit", group="mtimes"),
     process("rank variables", "hit", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"),
@@ -150,17 +154,12 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "traced_operator_body", factor="python_operators"),
     *inside("second", "compiles", "library", factor="libraries"),
     in_keys_since((2, 11), "CI=1", "retraced", CI="1"),
-    replace(
-        process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""), long=True
-    ),
+    process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""),
     in_keys_since(
         (2, 12), "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
     ),
     in_keys_since((2, 12), "TORCH_COMPILE_DEBUG=1", "compiles", TORCH_COMPILE_DEBUG="1"),
-    replace(
-        process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
-        long=True,
-    ),
+    process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
     # Differences that make code wrong or unusable: refused before anything is installed.
     refused("OMP_NUM_THREADS", "threads", threads=1),
     accepted("threads not known yet", threads=WITHOUT),
