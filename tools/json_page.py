@@ -26,10 +26,10 @@ from cachesvc.queries.coverage import Coverage
 from cachesvc.queries.inventory import ShownEntry, ShownName
 from cachesvc.queries.verify import Verification
 from cachesvc.registry.backup import BackupPart
-from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
-from cachesvc.warm.report import FORMAT as WARM_FORMAT
-from cachesvc.warm.report import PLAN_FORMAT
+from cachesvc.warm.report.env_matrix import MATRIX_FORMAT
+from cachesvc.warm.report.render import FORMAT as WARM_FORMAT
+from cachesvc.warm.report.render import PLAN_FORMAT
 from cachesvc_client.commands.doctor import Check
 from cachesvc_client.commands.stats import NameStarts, StartRecord
 from cachesvc_client.console.documents import (

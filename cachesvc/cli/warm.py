@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from cachesvc.warm.context import OnStep, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
     from cachesvc.warm.missing import MissingPlan
-    from cachesvc.warm.plan import Job
-    from cachesvc.warm.report_head import ReportHead
-    from cachesvc.warm.results import Outcome
+    from cachesvc.warm.report.head import ReportHead
+    from cachesvc.warm.spec.plan import Job
+    from cachesvc.warm.verdict.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
     from cachesvc_client.wire.factors import Fingerprint
@@ -52,7 +52,7 @@ EPILOG = (
 
 def _print_schema(schema: bool) -> None:
     if schema:
-        from cachesvc.warm.schema import spec_schema
+        from cachesvc.warm.spec.schema import spec_schema
 
         typer.echo(json.dumps(spec_schema(), indent=1))
         raise typer.Exit
@@ -144,10 +144,10 @@ def warm(
     key = take_key(signing_key_env)
     job = take_job(oidc)
     lifetime = parse_lifetime(expires)
-    from cachesvc.warm import report as reports
     from cachesvc.warm.kinds_used import REFUSED
-    from cachesvc.warm.plan import plan
-    from cachesvc.warm.spec import load_spec
+    from cachesvc.warm.report import render as reports
+    from cachesvc.warm.spec.plan import plan
+    from cachesvc.warm.spec.spec import load_spec
 
     warm_spec = load_spec(spec)
     for line in filter(None, (obsolete_line(), *REFUSED)):
@@ -215,7 +215,7 @@ def _with_tag(name: Name, tag: str | None) -> Name:
 
 
 def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
-    from cachesvc.warm import report as reports
+    from cachesvc.warm.report import render as reports
     from cachesvc_client.wire.codec import plain
 
     if as_json:
@@ -248,7 +248,7 @@ def _print_missing(
 
 def _missing(context: WarmContext, jobs: Sequence[Job], days: int) -> MissingPlan:
     from cachesvc.warm.missing import ask_wanted, plan_missing
-    from cachesvc.warm.variables import choose_variables
+    from cachesvc.warm.spec.variables import choose_variables
     from cachesvc_client.environment.detect import detect
 
     @functools.cache
@@ -268,7 +268,7 @@ def _merge(
     folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool, runners: Sequence[str]
 ) -> None:
     """Show the reports of several environments as one; end with its status."""
-    from cachesvc.warm.env_matrix import read_reports
+    from cachesvc.warm.report.env_matrix import read_reports
 
     matrix = read_reports(folder, str(name), [str(job.target) for job in jobs], runners)
     if report:
@@ -300,8 +300,8 @@ def _run(
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Cancelled, Launcher
     from cachesvc.warm.provenance import BuildOrigin
-    from cachesvc.warm.results import Outcome
     from cachesvc.warm.run import run
+    from cachesvc.warm.verdict.results import Outcome
     from cachesvc_client.config import Config
 
     config = Config.read()
@@ -358,7 +358,7 @@ def _without_gpu(context: WarmContext, device: Path) -> WarmContext:
 
 def _head(context: WarmContext, spec: Path) -> ReportHead:
     """Describe the run for its report."""
-    from cachesvc.warm.report_head import ReportHead, use_bundles_line
+    from cachesvc.warm.report.head import ReportHead, use_bundles_line
     from cachesvc_client.environment.detect import detect
 
     if context.registry is None and context.out and context.key:
@@ -372,7 +372,8 @@ def _head(context: WarmContext, spec: Path) -> ReportHead:
 def _prove(context: WarmContext, jobs: Sequence[Job], config: Config) -> WarmContext:
     """Return the context with its environment. If entries of this environment need a proof, the conformance
     probe has passed in it before a target is built. Raises ``Unsupported``."""
-    from cachesvc.warm.proven_environment import judge_environment, prove_environment
+    from cachesvc.warm.probe import prove_environment
+    from cachesvc.warm.worker.proven_environment import judge_environment
 
     environment = judge_environment()
     if environment.needs_probe and jobs and not context.check:
@@ -441,7 +442,7 @@ def _printable_lines(text: str) -> str:
 
 
 def _print(head: ReportHead, outcomes: Sequence[Outcome]) -> None:
-    from cachesvc.warm import report as reports
+    from cachesvc.warm.report import render as reports
 
     if not sys.stdout.isatty():
         for line in reports.lines(head, outcomes):

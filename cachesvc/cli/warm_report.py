@@ -16,7 +16,7 @@ from .warm import STDOUT
 
 if TYPE_CHECKING:
     from cachesvc.warm.ci.annotations import Annotation
-    from cachesvc.warm.merged_report import MergedReport
+    from cachesvc.warm.report.merged import MergedReport
 
 EPILOG = (
     "Exit status: of one report, that of its run; of several, 0 if all targets are warm everywhere and every "
@@ -83,7 +83,7 @@ def _show(
     from cachesvc.warm.ci.annotations import annotate
     from cachesvc.warm.ci.code_quality import code_quality as findings
     from cachesvc.warm.ci.junit import junit as junit_text
-    from cachesvc.warm.merged_report import merge_reports
+    from cachesvc.warm.report.merged import merge_reports
 
     merged = merge_reports(places, runners)
     repository = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or ".")
@@ -142,7 +142,7 @@ def _comment(key: str, merged: MergedReport, github: bool) -> None:
 
 def _link() -> str:
     """Return a last line that leads to the run of this job."""
-    from cachesvc.warm.report import escape
+    from cachesvc.warm.report.render import escape
 
     server, run = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_RUN_ID", "")
     commit = os.environ.get("GITHUB_SHA", "")[:12]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,12 @@ from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Workload
 
+from . import kinds_used
 from .launcher import Launcher
-from .phase import PhaseResult
-from .plan import Job
-from .proven_environment import ProvenEnvironment
 from .provenance import BuildOrigin
+from .spec.plan import Job
+from .worker.phase import PhaseResult
+from .worker.proven_environment import ProvenEnvironment
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote
@@ -78,6 +79,10 @@ class TargetContext:
     folder: Path
     eager: PhaseResult
     workload: Workload
+
+    def demanding(self, files: Iterable[kinds_used.FileName]) -> dict[str, str]:
+        """Return the variables with which an engine ends where it cannot load its own files among these."""
+        return kinds_used.demanding(files) if self.job.is_engine else {}
 
     def show_step(self, step: str) -> None:
         """Show which step begins."""

@@ -12,10 +12,10 @@ from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
 
-from . import engine, judge
 from .context import RegistryAccess, TargetContext
-from .phase import PhaseRequest
-from .results import Numbers, Outcome
+from .verdict import judge
+from .verdict.results import Numbers, Outcome
+from .worker.phase import PhaseRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
     variables |= {"CACHESVC_TOKEN": token} if token else {}
     variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
     variables |= _trust_variables(warm.registry)
-    forced = engine.holds_artifacts(target.job, manifest.files)
-    request = PhaseRequest("replay", target.job, name=str(warm.name), load_artifacts=forced)
+    variables |= target.demanding(manifest.files)
+    request = PhaseRequest("replay", target.job, name=str(warm.name))
     replay = warm.launcher.run(request, target.folder / "check", variables)
     reasons = judge.remaining_work(replay)
     return Outcome(

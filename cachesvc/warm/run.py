@@ -24,10 +24,10 @@ from cachesvc_client.wire.errors import CacheSvcError, StorageFull
 
 from .context import TargetContext, WarmContext
 from .launcher import Cancelled
-from .phase import PhaseRequest
-from .plan import Job
-from .results import Outcome
+from .spec.plan import Job
 from .target import TargetRun
+from .verdict.results import Outcome
+from .worker.phase import PhaseRequest
 
 
 def run(jobs: Sequence[Job], context: WarmContext, workers: int = 1) -> list[Outcome]:

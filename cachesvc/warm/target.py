@@ -19,8 +19,8 @@ from .claims import claim_or_wait
 from .context import TargetContext
 from .launcher import Cancelled
 from .lookup import check_published, find_published, fresh_outcome
-from .phase import PhaseResult
-from .results import Outcome
+from .verdict.results import Outcome
+from .worker.phase import PhaseResult
 
 if TYPE_CHECKING:
     from cachesvc_client.claims.claim import Claim

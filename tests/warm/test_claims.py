@@ -19,11 +19,11 @@ import pytest
 from cachesvc.cli.bundles import push_bundle
 from cachesvc.warm import claims
 from cachesvc.warm.context import RegistryAccess, WarmContext
-from cachesvc.warm.phase import PhaseResult
-from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Outcome
 from cachesvc.warm.run import run
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.verdict.results import Outcome
+from cachesvc.warm.worker.phase import PhaseResult
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote

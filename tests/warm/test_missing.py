@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cachesvc.warm.missing import plan_missing
-from cachesvc.warm.plan import plan
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest

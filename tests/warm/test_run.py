@@ -15,12 +15,12 @@ import pytest
 from cachesvc.warm.build import MAX_REPLAYS
 from cachesvc.warm.context import WarmContext
 from cachesvc.warm.launcher import Launcher
-from cachesvc.warm.phase import CapturedFile, ModelFacts, PhaseRequest, PhaseResult, Times
-from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Share
 from cachesvc.warm.run import run
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.steady import Steady
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.verdict.results import Share
+from cachesvc.warm.worker.phase import CapturedFile, ModelFacts, PhaseRequest, PhaseResult, Times
+from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader

@@ -14,8 +14,8 @@ from cachesvc_client.console.tables import environment_label
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Name
 
-from .checkout import find_checkout
-from .toml_lines import lines_of
+from ..checkout import find_checkout
+from ..spec.toml_lines import lines_of
 
 
 @dataclass(frozen=True, slots=True)

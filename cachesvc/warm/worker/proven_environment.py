@@ -1,16 +1,15 @@
-"""Prove an environment once, before any target: run the conformance probe in a fresh process, and keep that
-it passed. A supported release needs no probe: the project's tests ran on it.
+"""Say whether entries of an environment need a proof, make the proofs, and keep where the conformance probe
+has passed. A supported release needs no probe: the project's tests ran on it.
 
 The node store keeps it by the digest of the environment, with this node's own signature: a store may come
-from a cache that others filled. A probe that failed is not kept, so the next run tries again.
+from a cache that others filled.
 """
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import cachesvc_client
@@ -31,20 +30,8 @@ from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.proof import PROBE, Proof
 from cachesvc_client.wire.records import Manifest
 
-from .launcher import Launcher
-from .phase import PhaseRequest
-from .plan import Job
-
 _MARK_TYPE = "application/vnd.cachesvc.probe-passed"
 """Type of what a kept mark signs: the digest of the environment."""
-_QUICK = {
-    "TORCHINDUCTOR_VEC_ISA_OK": "0",
-    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-}
-"""Variables that halve the time of the probe: it checks no instruction of the CPU."""
-_PROBE_SECONDS = 600.0
-"""Seconds that the probe may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +83,21 @@ def judge_environment() -> ProvenEnvironment:
     return ProvenEnvironment(fingerprint, support, present_names(every_hook(), fingerprint))
 
 
-def prove_environment(environment: ProvenEnvironment, job: Job, launcher: Launcher, config: Config) -> None:
-    """Return once the conformance probe has passed in this environment, now or in an earlier run.
-
-    ``job``: names the processes' limits; nothing of it runs. Raises ``Unsupported`` with the check that
-    failed; ``Cancelled``.
-    """
-    digest = _digest(environment.fingerprint)
-    store = _store(config)
-    if store is not None and _has_passed(store, digest):
-        return
-    _run_probe(job, launcher, environment)
-    if store is not None:
-        _keep(store, digest)
+def has_passed(fingerprint: Fingerprint, config: Config) -> bool:
+    """Return whether the conformance probe has passed in this environment, in an earlier run."""
+    store, environment = _store(config), _digest(fingerprint)
+    mark = store.probe_mark(environment) if store is not None else None
+    key = node_key(make=False) if mark is not None else None
+    return mark is not None and key is not None and key.public.verifies(mark, _message(environment))
 
 
-def _run_probe(job: Job, launcher: Launcher, environment: ProvenEnvironment) -> None:
-    spec = replace(job.spec, env={}, pass_env=(), cwd="", nproc=1, timeout=_PROBE_SECONDS)
-    request = PhaseRequest("probe", replace(job, spec=spec))
-    with tempfile.TemporaryDirectory(prefix="cachesvc-probe-") as folder:
-        result = launcher.run(request, Path(folder), _QUICK)
-    failed = [result.error] if result.error else [f"{name}: {why}" for name, why in result.probe.items()]
-    if failed:
-        torch = environment.fingerprint["torch"]
-        raise Unsupported(
-            f"torch {torch}: nothing is published, since the conformance probe failed: {'; '.join(failed)}"
-        )
+def keep_passed(fingerprint: Fingerprint, config: Config) -> None:
+    """Keep that the conformance probe has passed in this environment."""
+    store, environment = _store(config), _digest(fingerprint)
+    key = node_key(make=True) if store is not None else None
+    if store is not None and key is not None:
+        with contextlib.suppress(CacheSvcError):  # the next run probes again
+            store.keep_probe_mark(environment, key.sign_message(_message(environment)))
 
 
 def _digest(fingerprint: Fingerprint) -> Digest:
@@ -147,21 +123,6 @@ def _store(config: Config) -> NodeStore | None:
         return NodeStore(config.store or default_root())
     except CacheSvcError:
         return None  # a CI job without a home probes in each run
-
-
-def _has_passed(store: NodeStore, environment: Digest) -> bool:
-    mark, key = store.probe_mark(environment), node_key(make=False)
-    return mark is not None and key is not None and key.public.verifies(mark, _message(environment))
-
-
-def _keep(store: NodeStore, environment: Digest) -> None:
-    key = node_key(make=True)
-    if key is None:
-        return
-    try:
-        store.keep_probe_mark(environment, key.sign_message(_message(environment)))
-    except CacheSvcError:
-        return  # the next run probes again
 
 
 def _message(environment: Digest) -> bytes:

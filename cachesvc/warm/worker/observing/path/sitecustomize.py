@@ -11,7 +11,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
 with contextlib.suppress(Exception):  # the program goes first
-    importlib.import_module("cachesvc.warm.observed_calls").observe()
+    importlib.import_module("cachesvc.warm.worker.observing.calls").observe()
 _own = sys.modules.pop("sitecustomize", None)
 try:
     importlib.import_module("sitecustomize")

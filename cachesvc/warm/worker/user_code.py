@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .plan import Job
+from ..spec.plan import Job
 
 
 class UserCodeError(Exception):

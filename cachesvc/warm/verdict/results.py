@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 
-from .phase import GraphBreak
-from .steady import Faster, Steady
+from ..worker.phase import Compared, GraphBreak, Observation
+from ..worker.steady import Faster, Steady
 
 _IN_MANIFEST = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
 """Names of the numbers that a manifest's ``measured`` holds."""

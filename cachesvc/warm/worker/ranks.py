@@ -15,7 +15,7 @@ from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.facts import union
 
-from . import kinds_used
+from .. import kinds_used
 from .phase import CapturedFile, PhaseRequest, PhaseResult, Times
 
 

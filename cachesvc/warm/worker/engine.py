@@ -16,31 +16,27 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.hooks import counters
-from cachesvc_client.kinds.vllm import KIND
-from cachesvc_client.kinds.vllm.kind import VllmState
-from cachesvc_client.kinds.vllm.ranks import shares_one_node
-from cachesvc_client.kinds.vllm.rules import is_artifact
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import FileRecord
 
+from ..spec.plan import Job
+from ..spec.spec import MODEL_CONFIG, RANKS
 from . import ranks
 from .around_compile import RESTORE_SECONDS
-from .phase import CapturedFile, PhaseRequest, PhaseResult, Times
-from .plan import Job
-from .spec import MODEL_CONFIG, RANKS
+from .cache_files import handed_files
+from .phase import PhaseRequest, PhaseResult, Times
 from .user_code import UserCodeError, add_import_paths, one_line
 
 REQUEST = "CACHESVC_WARM_REQUEST"
 """Variable with the path of the request that `engine_worker` obeys; only `warm` sets it."""
-EXTENSION = "cachesvc.warm.engine_worker.WarmWorker"
+EXTENSION = "cachesvc.warm.worker.engine_worker.WarmWorker"
 PROMPTS = (tuple(range(1, 17)), (1, 2))
 """Tokens of the prompts: every model has tokens with such numbers."""
 TOKENS = 8
@@ -102,7 +98,8 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
         result = _results(engine, request)
         result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
         result = _add_processes(result, observer.snapshot())
-        result = replace(result, files_read=tuple(sorted({*result.files_read, *_descriptions()})))
+        here = (f"{kind}/{path}" for kind, paths in handed_files().items() for path in paths)
+        result = replace(result, files_read=tuple(sorted({*result.files_read, *here})))
         engine.engine_core.shutdown()
     return result
 
@@ -153,24 +150,6 @@ def _restore_here(request: PhaseRequest) -> None:
     finally:
         if strict is not None:
             os.environ["CACHESVC_STRICT"] = strict
-
-
-def _descriptions() -> Iterator[str]:
-    """Yield the descriptions of models that vLLM read from the entry in this process."""
-    from cachesvc_client.process.process import process
-
-    state = process().kinds[KIND.name]
-    if isinstance(state, VllmState):
-        yield from (f"{KIND.name}/{path}" for path in state.descriptions)
-
-
-def holds_artifacts(job: Job, files: Iterable[CapturedFile | FileRecord]) -> bool:
-    """Return whether the target is an engine, and ``files`` of an entry hold an artifact of vLLM's own.
-
-    A replay of such an entry can ask for the artifact: without it vLLM would compile, and say so in its log
-    alone.
-    """
-    return job.is_engine and any(file.kind == KIND.name and is_artifact(file.path) for file in files)
 
 
 def path_without_compilers(path: str, folder: Path) -> str:
@@ -229,8 +208,8 @@ def _check_ranks(job: Job, parallel: Any) -> None:
     if parallel.world_size_across_dp != job.ranks:
         problem = f"the engine has {parallel.world_size_across_dp} ranks, and args says {job.ranks}"
         raise UserCodeError(f"{problem} (only ranks by {RANKS} can be proven)")
-    if job.ranks > 1 and not shares_one_node(parallel):
-        backend = parallel.distributed_executor_backend
+    backend = parallel.distributed_executor_backend
+    if job.ranks > 1 and (backend != "mp" or parallel.local_world_size != parallel.world_size):
         problem = f"the engine's ranks are started by {backend!r} or on several nodes"
         raise UserCodeError(f'{problem} (give distributed_executor_backend = "mp" on one node)')
 
@@ -298,8 +277,6 @@ def _prepared(request: PhaseRequest) -> Iterator[None]:
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     if request.phase == "replay":
         os.environ["PATH"] = path_without_compilers(os.environ.get("PATH", ""), folder)
-    if request.load_artifacts:
-        os.environ["VLLM_FORCE_AOT_LOAD"] = "1"
     with contextlib.ExitStack() as stack:
         if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
             sockets = tempfile.TemporaryDirectory(prefix="cachesvc-", dir="/tmp", ignore_cleanup_errors=True)

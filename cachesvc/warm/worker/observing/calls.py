@@ -23,7 +23,7 @@ from typing import Any
 
 from cachesvc_client.hooks.imports import when_imported
 
-from .observations import CallSeen, Candidate, CompiledSeen
+from .records import CallSeen, Candidate, CompiledSeen
 
 VARIABLE = "CACHESVC_INIT_FOLDER"
 """Name of the variable that holds the folder into which each observed process writes its records."""

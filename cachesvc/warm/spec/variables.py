@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from . import kinds_used
+from .. import kinds_used
 
 _NAMES = frozenset(
     """

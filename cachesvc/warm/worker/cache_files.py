@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import kinds_used
+from .. import kinds_used
 from .phase import CapturedFile
 
 if TYPE_CHECKING:
@@ -48,6 +48,14 @@ def name_files(roots: Mapping[str, Path], paths: Iterable[Path]) -> set[str]:
         if owner is not None:
             names.add(f"{owner[0]}/{path.relative_to(owner[1])}")
     return names
+
+
+def handed_files() -> dict[str, set[str]]:
+    """Return kind -> files that tools of this process took, for the kinds that hand files to their tools."""
+    from cachesvc_client.process.process import process
+
+    states = process().kinds.items()
+    return {kind: handed for kind, state in states if (handed := state.handed()) is not None}
 
 
 def capture_files(session: Session, stage: Path, emitted: Iterable[str]) -> tuple[CapturedFile, ...]:

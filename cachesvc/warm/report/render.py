@@ -11,10 +11,10 @@ from cachesvc_client.wire.codec import plain
 from cachesvc_client.wire.errors import NotWarm
 from cachesvc_client.wire.text import count_text
 
-from .plan import Job
-from .report_head import ReportHead
-from .results import Numbers, Outcome
-from .steady import Faster, Steady
+from ..spec.plan import Job
+from ..verdict.results import Numbers, Outcome
+from ..worker.steady import Faster, Steady
+from .head import ReportHead
 
 FORMAT = "cachesvc.warm/2"
 """Name and version of the JSON form."""

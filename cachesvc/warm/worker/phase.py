@@ -11,8 +11,19 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.key_components import KeyFacts
 
-from .plan import Job
+from ..spec.plan import Job
 from .steady import Steady
+
+__all__ = [
+    "CapturedFile",
+    "Compared",
+    "GraphBreak",
+    "ModelFacts",
+    "Observation",
+    "PhaseRequest",
+    "PhaseResult",
+    "Times",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +32,10 @@ class PhaseRequest:
 
     ``phase``: ``probe``, ``eager``, ``compile``, ``finalise``, ``replay`` or ``record``. A replay restores
     ``bundle``, or ``name`` from the registry that the environment names; ``record`` is a replay that records
-    what Dynamo traces. ``reference``: the file to which a compile writes
-    its outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured
-    files are copied to; if it is empty, nothing is captured. ``load_artifacts``: an engine must load its own
-    artifact of the entry, and ends otherwise. ``device``: the file that describes the GPU to compile for on a
-    machine without one; empty where the GPU is there.
+    what Dynamo traces. ``reference``: the file to which a compile writes its outputs, and from which a replay
+    reads them, if the file exists. ``stage``: the folder that captured files are copied to; if it is empty,
+    nothing is captured. ``device``: the file that describes the GPU to compile for on a machine without one;
+    empty where the GPU is there.
     """
 
     phase: str
@@ -34,7 +44,6 @@ class PhaseRequest:
     bundle: str = ""
     name: str = ""
     stage: str = ""
-    load_artifacts: bool = False
     device: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""Do one phase of one job, in a fresh process: ``python -m cachesvc.warm.worker REQUEST.json RESULT.json``.
+"""Do one phase of one job, in a fresh process: ``python -m cachesvc.warm.worker.main REQUEST RESULT``.
 
     probe     checks whether cachesvc's hooks work in this environment; runs nothing of the job
     eager     builds the model, describes it, times eager calls; compiles nothing
@@ -26,7 +26,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,25 +35,28 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, Unsupported
 
-from . import engine, kinds_used, ranks
+from .. import kinds_used
+from ..spec.plan import Job
+from . import engine, ranks
 from .around_compile import CompilingProcess, RestoringProcess
 from .comparisons import compare_speed, compare_with_builder, compare_with_eager
 from .execution import build_model, execute, script_digest
 from .phase import PhaseRequest, PhaseResult
 from .user_code import UserCodeError, one_line
 
+Phase = Callable[[PhaseRequest], PhaseResult]
 _TRACE_CHARACTERS = 8000
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2), Linux: the signal that this process gets when its parent ends."""
 
 
-def main(arguments: list[str]) -> int:
-    """Read the request, do its phase, and write the result, whole or not at all."""
+def main(arguments: list[str], do: Phase | None = None) -> int:
+    """Read the request, do its phase, and write the result, whole or not at all. ``do``: as `perform`."""
     _die_with_parent()
     request = codec.build(PhaseRequest, json.loads(Path(arguments[0]).read_text()))
     request, result_file, error_status = as_rank(request, Path(arguments[1]))
     name_cache_folders(request)
-    result = perform(request)
+    result = perform(request, do)
     partial = result_file.with_suffix(".partial")
     partial.write_text(json.dumps(codec.plain(result)))
     partial.rename(result_file)
@@ -86,34 +89,31 @@ def name_cache_folders(request: PhaseRequest) -> None:
             os.environ.setdefault(variable, folder)
 
 
-def perform(request: PhaseRequest) -> PhaseResult:
-    """Do one phase and return its result. An error of the user's code, the compiler or the cache is in it."""
-    if request.device:
-        from .gpuless import phases as gpuless
+def perform(request: PhaseRequest, do: Phase | None = None) -> PhaseResult:
+    """Do one phase and return its result. An error of the user's code, the compiler or the cache is in it.
 
-        return _answer(request, gpuless.perform)
-    compiling, restoring = ("compile", "finalise"), ("replay", "record")
-    phases = {"probe": _probe, "eager": _eager}
-    phases |= dict.fromkeys(compiling, _compile) | dict.fromkeys(restoring, _replay)
-    if request.job.is_engine:
-        phases |= {"eager": engine.describe_engine} | dict.fromkeys(
-            (*compiling, *restoring), engine.run_engine
-        )
-    return _answer(request, phases[request.phase])
-
-
-def _answer(request: PhaseRequest, phase: Callable[[PhaseRequest], PhaseResult]) -> PhaseResult:
-    """Return what the phase returns; a result with an error where it raises."""
+    ``do``: what does every phase in the place of this module, as `gpuless` does.
+    """
     try:
         if (level := request.job.spec.march) and (problem := march.refusal(level, detect())):
             raise Unsupported(problem, "drop the key, or warm it on torch 2.13 or later, on such a CPU")
-        return phase(request)
+        return (do or _phases(request.job)[request.phase])(request)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)
         status = error.exit_status if isinstance(error, CacheSvcError) else 0
         log = engine.read_log() if request.job.is_engine else ""
         trace = (log + traceback.format_exc())[-_TRACE_CHARACTERS:]
         return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
+
+
+def _phases(job: Job) -> Mapping[str, Phase]:
+    """Return what does each phase of a job."""
+    if job.is_engine:
+        ran = dict.fromkeys(("compile", "finalise", "replay", "record"), engine.run_engine)
+        return {"probe": _probe, "eager": engine.describe_engine, **ran}
+    compiling, restoring = ("compile", "finalise"), ("replay", "record")
+    ran = dict.fromkeys(compiling, _compile) | dict.fromkeys(restoring, _replay)
+    return {"probe": _probe, "eager": _eager, **ran}
 
 
 def _probe(request: PhaseRequest) -> PhaseResult:
@@ -160,8 +160,8 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def run_to_the_end() -> None:
-    """Do the phase and end without taking the modules of torch apart, which takes a second of CPU.
+def run_to_the_end(do: Callable[[list[str]], int]) -> None:
+    """Do the phase, as `main` does, and end without taking the modules of torch apart, which takes a second.
 
     Threads are joined and exit functions run as in any process: they run in reverse order, so the first one
     that is registered can end the process."""
@@ -174,11 +174,11 @@ def run_to_the_end() -> None:
             os._exit(statuses[0])
 
     atexit.register(leave)
-    statuses.append(main(sys.argv[1:]))
+    statuses.append(do(sys.argv[1:]))
     sys.exit(statuses[0])
 
 
 if __name__ == "__main__":
-    run_to_the_end()
+    run_to_the_end(main)
 elif __name__ == "__mp_main__":  # multiprocessing imports this module first in a process that it spawns
     engine.arm_hooks()

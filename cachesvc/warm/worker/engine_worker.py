@@ -9,17 +9,18 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from cachesvc_client.kinds.vllm import KIND
 from cachesvc_client.ranks.job import this_job
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Unsupported
 
-from . import kinds_used, ranks
+from .. import kinds_used
+from ..spec.spec import RANKS
+from . import ranks
 from .around_compile import CompilingProcess, RestoringProcess
+from .cache_files import handed_files
 from .engine import REQUEST
 from .execution import describe_compiles
 from .phase import PhaseRequest, PhaseResult
-from .spec import RANKS
 
 
 class EngineWork:
@@ -52,13 +53,11 @@ class WarmWorker:
 
 
 def _without_unloaded(result: PhaseResult) -> PhaseResult:
-    """Return the result without artifacts of vLLM that were read and could not be loaded. The engine adds the
-    descriptions of models, which another process reads."""
-    from cachesvc_client.process.process import process
-
-    loaded = {f"{KIND.name}/{path}" for path in process().kinds[KIND.name].used_paths()}
-    read = (name for name in result.files_read if not name.startswith(f"{KIND.name}/") or name in loaded)
-    return replace(result, files_read=tuple(read))
+    """Return the result without files that were read and that the engine then did not take."""
+    handed = handed_files()
+    parts = ((name, *name.split("/", 1)) for name in result.files_read)
+    read = tuple(name for name, kind, path in parts if kind not in handed or path in handed[kind])
+    return replace(result, files_read=read)
 
 
 def _begin() -> EngineWork | None:

@@ -18,8 +18,8 @@ from cachesvc_client.hooks import counters
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 
+from ..spec.plan import Job
 from .phase import PhaseRequest, PhaseResult, Times
-from .plan import Job
 from .user_code import UserCodeError, add_import_paths, one_line
 
 if TYPE_CHECKING:

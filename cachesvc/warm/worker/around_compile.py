@@ -13,7 +13,8 @@ import cachesvc_client
 from cachesvc_client.hooks import counters
 from cachesvc_client.wire.errors import Unavailable
 
-from . import kinds_used, triton_bundler
+from .. import kinds_used
+from . import triton_bundler
 from .cache_files import cache_roots, capture_files, list_files, name_files, outermost
 from .file_reads import ReadWatch
 from .phase import PhaseRequest, PhaseResult

@@ -18,9 +18,9 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import ALL, CacheSvcError, InvalidRequest, SpecError
 from cachesvc_client.wire.names import Name, Target
 
-from .report import FORMAT, exit_status, read_numbers, speed_notes
-from .report_head import ReportHead
-from .results import Outcome
+from ..verdict.results import Outcome
+from .head import ReportHead
+from .render import FORMAT, exit_status, read_numbers, speed_notes
 
 MAX_REPORT_BYTES = 64 << 20
 """Bytes of one report, at most."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cachesvc_client.canary import tolerance
-from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.environment.model_hash import compile_options
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
@@ -64,12 +62,6 @@ class Job:
         options["device"] = spec.device
         options |= {f"env.{key}": value for key, value in spec.env.items()}
         return options
-
-    def tolerance(self, dtype: str) -> Tolerance:
-        """Return the spec's tolerance, or the default of a dtype: autocast's, the job's, else ``dtype``."""
-        if self.spec.tolerance:
-            return self.spec.tolerance
-        return tolerance.tolerance([self.spec.autocast or self.dtype or dtype])
 
     def workload(
         self, *, model: Digest | None, script: Digest | None, inputs: dict[str, Any], dtype: str

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 import torch._dynamo
 
-from cachesvc_client.canary.tolerance import Compared, compare, differ
+from cachesvc_client.canary import tolerance
+from cachesvc_client.canary.tolerance import Compared, Tolerance, compare, differ
 from cachesvc_client.environment import model_hash
 
-from .inputs import Argument, InputSet, TensorSpec
+from ..spec.inputs import Argument, InputSet, TensorSpec
+from ..spec.plan import Job
 from .phase import GraphBreak, ModelFacts, Times
-from .plan import Job
 from .steady import Steady, alternate
 from .user_code import UserCodeError, one_line
 
@@ -126,7 +127,7 @@ class FactoryModel:
         shapes = [[tuple(item.shape) for item in items] for items in (outputs, reference)]
         if shapes[0] != shapes[1]:
             return Compared(difference=float("nan"), note="")
-        allowed = self.job.tolerance(self.dtype)
+        allowed = tolerance_of(self.job, self.dtype)
         return compare(map(differ, outputs, reference), allowed.rtol, allowed.atol)
 
     def _place(self) -> None:
@@ -211,6 +212,13 @@ class FactoryModel:
 
     def _seed(self, more: int = 0) -> None:
         torch.manual_seed(self.spec.seed + more)
+
+
+def tolerance_of(job: Job, dtype: str) -> Tolerance:
+    """Return the spec's tolerance, or the default of a dtype: autocast's, the job's, else ``dtype``."""
+    if job.spec.tolerance is not None:
+        return Tolerance(**job.spec.tolerance)
+    return tolerance.tolerance([job.spec.autocast or job.dtype or dtype])
 
 
 def graph_breaks() -> tuple[GraphBreak, ...]:

@@ -41,12 +41,11 @@ from typing import Any
 
 import tomllib
 
-from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.environment import march
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
 
-from . import kinds_used
+from .. import kinds_used
 from .inputs import MODEL_DTYPES, InputSet, read_input_sets
 from .toml_lines import KeyPath, lines_of
 from .toml_table import ID, Source, Table, toml_value
@@ -116,13 +115,12 @@ class TargetSpec:
 
     One of ``factory``, ``script`` and ``vllm`` is not empty. ``vllm``: the folder of an engine's model, of
     which ``args`` are the engine arguments. ``dtypes``: empty if parameters stay as the factory made them.
-    ``dynamic``: ``None`` leaves the choice to
-    torch. ``tracing``: whether services of the entry trace: *always*, *never* (the target fails where that
-    cannot be proven), or *auto* (they do not where that can be proven). ``tolerance``: ``None`` for the
-    dtype's default. ``march``: the level of x86-64 that code for the CPU is built for, whose variables are in
-    ``env``; empty for the CPU of the build. ``timeout``: seconds of one phase. ``nproc``: ranks of a script.
-    ``runs``: number of calls of which the steady time is the median. ``cwd``, ``script``, ``vllm`` and
-    ``files`` are absolute.
+    ``dynamic``: ``None`` leaves the choice to torch. ``tracing``: whether services of the entry trace:
+    *always*, *never* (the target fails where that cannot be proven), or *auto* (they do not where that can be
+    proven). ``tolerance``: ``rtol`` and ``atol``; ``None`` for the dtype's default. ``march``: the level of
+    x86-64 that code for the CPU is built for, whose variables are in ``env``; empty for the CPU of the build.
+    ``timeout``: seconds of one phase. ``nproc``: ranks of a script. ``runs``: number of calls of which the
+    steady time is the median. ``cwd``, ``script``, ``vllm`` and ``files`` are absolute.
     """
 
     id: str
@@ -148,7 +146,7 @@ class TargetSpec:
     pass_env: tuple[str, ...] = ()
     cwd: str = ""
     paths: tuple[str, ...] = ()
-    tolerance: Tolerance | None = None
+    tolerance: dict[str, float] | None = None
     timeout: float = 3600.0
     runs: int = 10
     seed: int = 0
@@ -368,12 +366,12 @@ def _check_variable(table: Table, path: KeyPath, name: str) -> None:
         table.fail(path, f"warm sets this one itself for each phase: {name}", hint)
 
 
-def _tolerance(table: Table) -> Tolerance | None:
+def _tolerance(table: Table) -> dict[str, float] | None:
     value = table.typed("tolerance", dict, "a table: {rtol = 1e-3, atol = 1e-4}", None)
     if value is None:
         return None
     owner = table if table.has("tolerance") or not table.defaults else table.defaults
     inner = Table(value, (*owner.path, "tolerance"), table.source, f"{owner.label}: tolerance")
-    tolerance = Tolerance(inner.number("rtol", 0.0, 0, 1e6), inner.number("atol", 0.0, 0, 1e6))
+    tolerance = {name: inner.number(name, 0.0, 0, 1e6) for name in ("rtol", "atol")}
     inner.finish()
     return tolerance

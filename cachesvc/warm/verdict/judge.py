@@ -6,13 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.hooks.counters import Observation
-
-from . import kinds_used
-from .phase import PhaseResult, Times
+from .. import kinds_used
+from ..worker.phase import Compared, Observation, PhaseResult, Times
+from ..worker.steady import Steady, faster
 from .results import Numbers, Verdict
-from .steady import Steady, faster
 
 LISTED_NAMES = 3
 """Number of names that a reason lists before it says how many more there are."""

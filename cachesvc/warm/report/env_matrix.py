@@ -10,8 +10,8 @@ from typing import Any
 from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
-from .report import FORMAT, escape
-from .report_file import load_report
+from .read import load_report
+from .render import FORMAT, escape
 
 MATRIX_FORMAT = "cachesvc.warm.matrix/1"
 """The ``format`` of the merged reports in JSON."""

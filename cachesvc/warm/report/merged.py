@@ -13,10 +13,10 @@ from typing import Any
 from cachesvc_client.console.tables import environment_label
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
-from . import report
+from . import render as report
 from .env_matrix import EnvironmentMatrix, EnvironmentReport
-from .report import FORMAT, escape
-from .report_file import RunReport, read_report
+from .read import RunReport, read_report
+from .render import FORMAT, escape
 
 
 @dataclass(frozen=True, slots=True)
