@@ -37,8 +37,13 @@ FOR_ROOMS: dict[str, tuple[str, ...]] = {
     "cachesvc.warm.worker": ("*",),  # runs where the user's model runs: a client in truth
 }
 """What single rooms of the server may import of the client besides; ``*``: every room."""
-RECORDS = ("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config.")
-"""Beginnings of modules whose classes are records of the wire, of settings or of tables."""
+RECORDS = (
+    *("cachesvc_client.wire.", "cachesvc.settings.", "cachesvc.index.tables", "cachesvc_client.config."),
+    *("cachesvc.warm.spec.spec", "cachesvc.warm.verdict.results", "cachesvc.warm.worker.phase"),
+)
+"""Beginnings of modules whose classes are records of the wire, of settings, of tables, or the form of a file:
+a target of a spec has the keys of its TOML table, an outcome is a row of the report ``cachesvc.warm/2``, and
+a worker answers its builder with the file of one phase."""
 _KINDS = "cachesvc_client.kinds."
 _OTHER_MEANINGS = ("cuda", "flashinfer", "inductor", "triton", "vllm")
 """Kinds whose names mean something else too: a device of torch, a backend of ``torch.compile``, packages and

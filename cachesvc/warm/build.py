@@ -238,7 +238,7 @@ class EntryBuild:
         folder = self.target.folder / f"replay-{self.replays}"
         folder.mkdir()
         bundle = folder / f"interim{SUFFIX}"
-        build_bundle(self._sources(files), self._draft({}), self.target.warm.interim_key, bundle)
+        build_bundle(self._sources(files), self._draft({}), self.target.warm.sealing.interim_key, bundle)
         try:
             return self._run(phase, folder, bundle=bundle, stage=stage, variables=variables)
         finally:
@@ -264,7 +264,7 @@ class EntryBuild:
             stage=str(stage or ""),
             device=str(warm.device or ""),
         )
-        extra = {"CACHESVC_TRUSTED_KEYS": str(warm.interim_key.public), "CACHESVC_STRICT": "1"}
+        extra = {"CACHESVC_TRUSTED_KEYS": str(warm.sealing.interim_key.public), "CACHESVC_STRICT": "1"}
         extra["CACHESVC_KEEP_OWN"] = "0"
         extra |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
         return warm.launcher.run(request, folder, extra | dict(variables or {}), keep=keep)
@@ -278,9 +278,9 @@ class EntryBuild:
             workload=self.target.workload,
             scopes=self.compile_result.scopes,
             lane=warm.lane,
-            expires=None if warm.lifetime is None else int(time.time() + warm.lifetime),
+            expires=None if warm.sealing.lifetime is None else int(time.time() + warm.sealing.lifetime),
             measured=measured,
-            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
+            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.sealing.remarks},
             keys=self.keys,
             asked=self.compile_result.graph_requests,
             proof=self._proof(),
@@ -300,12 +300,12 @@ class EntryBuild:
     def _attest(self, pack: PackRecord) -> dict[str, Any] | None:
         """Return the statement of who built the pack."""
         warm, compiled = self.target.warm, self.compile_result
-        if warm.origin is None:
+        if warm.sealing.origin is None:
             return None
-        provenance = warm.origin.provenance(
+        provenance = warm.sealing.origin.provenance(
             warm.name, warm.lane, self.target.job.target, self.fingerprint, compiled.scopes
         )
-        return warm.origin.statement(provenance, pack)
+        return warm.sealing.origin.statement(provenance, pack)
 
     def _sources(self, files: Iterable[CapturedFile]) -> list[SourceFile]:
         return [

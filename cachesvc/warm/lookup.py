@@ -93,7 +93,7 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Accep
     environment = target.warm.environment
     if environment is not None and (problem := environment.refusal_of(verified.manifest)):
         return Lookup(None, f"{name} has this target, but services refuse it: {problem}")
-    if not _expires_late(verified.manifest, target.warm.lifetime):
+    if not _expires_late(verified.manifest, target.warm.sealing.lifetime):
         return Lookup(None, f"{name} has this target, and it needs a new expiry")
     return Lookup(verified.manifest)
 

@@ -57,7 +57,7 @@ def _warm(job: Job, context: WarmContext) -> Outcome:
     """Warm the target of one job. Raises nothing that belongs to the job."""
     begin, name = time.monotonic(), str(job.target)
     try:
-        with tempfile.TemporaryDirectory(prefix="cachesvc-warm-", dir=context.scratch) as folder:
+        with tempfile.TemporaryDirectory(prefix="cachesvc-warm-") as folder:
             outcome = _warm_in(Path(folder), job, context)
     except Cancelled:
         outcome = Outcome(name, "cancelled", ("interrupted",))

@@ -114,7 +114,7 @@ ALLOWED = [
     ("cachesvc_client.bundle.planted", "cachesvc_client.wire.digest"),
     ("cachesvc.domain.planted", "cachesvc_client.wire.digest"),
     ("cachesvc.index.planted", "sqlmodel"),
-    ("cachesvc.warm.planted", "cachesvc_client.bundle"),
+    ("cachesvc.warm.spec.planted", "cachesvc_client.bundle"),
     ("cachesvc.bootstrap", "cachesvc.hot.redis"),
     ("cachesvc.ui.planted", "cachesvc.registry.names"),
     ("cachesvc.ui.planted", "jinja2"),

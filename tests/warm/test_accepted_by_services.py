@@ -75,7 +75,7 @@ def target(server: Server, team: str, tmp_path: Path) -> Iterator[Callable[..., 
 
         def describe(acceptance: Acceptance, root: Path | None = None) -> TargetContext:
             registry = RegistryAccess(remote, acceptance, root)
-            warm = WarmContext(name, Recording(Answer()), lambda _job, _step: None, registry, check=True)
+            warm = WarmContext(name, Recording(Answer()), lambda _job, _step: None, registry, task="check")
             return TargetContext(job, warm, tmp_path, eager, Workload())
 
         yield describe

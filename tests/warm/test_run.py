@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm.build import MAX_REPLAYS
-from cachesvc.warm.context import WarmContext
+from cachesvc.warm.context import Sealing, WarmContext
 from cachesvc.warm.launcher import Launcher
 from cachesvc.warm.run import run
 from cachesvc.warm.spec.plan import plan
@@ -125,7 +125,7 @@ def warm(tmp_path):
     def run_job(*answers, tracing="always"):
         launcher = Scripted(*answers)
         text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\ntracing = "' + tracing + '"\n'
-        context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
+        context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, sealing=Sealing(key), out=out)
         (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
         assert launcher.answers == [], outcome
         paths = list(out.iterdir())
@@ -334,7 +334,7 @@ def test_a_defect_during_one_job_is_its_outcome(tmp_path):
 
     launcher = Scripted(bug, Answer((A,)), Answer())
     key = SigningKey.generate()
-    context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
+    context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, sealing=Sealing(key), out=tmp_path)
     first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
     assert (first.status, first.reasons, first.error_status) == ("failed", ("KeyError: 'bug'",), 1)
     assert second.status == "warm"

@@ -223,16 +223,16 @@ def _targets(seen: CompiledSeen, ident: str) -> list[Target]:
 
 
 def _compile_keys(seen: CompiledSeen) -> dict[str, Any]:
-    keys: dict[str, Any] = {}
+    keys, how = dict[str, Any](), seen.compile
     if seen.dtype in MODEL_DTYPES:
         keys["dtypes"] = [seen.dtype]
-    if seen.mode in MODES:
-        keys["modes"] = [seen.mode]
-    if seen.options:
-        keys["options"] = seen.options
-    if seen.dynamic is not None:
-        keys["dynamic"] = seen.dynamic
-    if seen.fullgraph:
+    if how.mode in MODES:
+        keys["modes"] = [how.mode]
+    if how.options:
+        keys["options"] = how.options
+    if how.dynamic is not None:
+        keys["dynamic"] = how.dynamic
+    if how.fullgraph:
         keys["fullgraph"] = True
     if seen.device:
         keys["device"] = "cuda" if seen.device == "cuda:0" else seen.device

@@ -10,6 +10,7 @@ from typing import Any
 from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
 
+from ..verdict.results import GOOD
 from .read import load_report
 from .render import FORMAT, escape
 
@@ -17,7 +18,6 @@ MATRIX_FORMAT = "cachesvc.warm.matrix/1"
 """The ``format`` of the merged reports in JSON."""
 MISSING = "missing"
 """Status of a target that a runner's report does not have."""
-_GOOD = ("warm", "fresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class EnvironmentMatrix:
 
     @property
     def _warm(self) -> int:
-        return sum(self._status(row, target) in _GOOD for row in self.environments for target in self.targets)
+        return sum(self._status(row, target) in GOOD for row in self.environments for target in self.targets)
 
     @staticmethod
     def _status(row: EnvironmentReport, target: str) -> str:
@@ -84,7 +84,7 @@ class EnvironmentMatrix:
                 + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
                 for row in self.environments
                 for target in self.targets
-                if self._status(row, target) not in _GOOD
+                if self._status(row, target) not in GOOD
             ]
         )
 

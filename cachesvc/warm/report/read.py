@@ -18,7 +18,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import ALL, CacheSvcError, InvalidRequest, SpecError
 from cachesvc_client.wire.names import Name, Target
 
-from ..verdict.results import Outcome
+from ..verdict.results import STATUSES, Outcome
 from .head import ReportHead
 from .render import FORMAT, exit_status, read_numbers, speed_notes
 
@@ -26,7 +26,6 @@ MAX_REPORT_BYTES = 64 << 20
 """Bytes of one report, at most."""
 MAX_TARGETS = 10_000
 _HINT = "give what cachesvc warm --json prints"
-_STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
 _LINE_OF_SPEC = re.compile(r"(?P<file>[^\n]{1,500}?), line (?P<line>\d{1,9}): ")
 """Matches how an error of the spec begins."""
 _LINE_OF_TOML = re.compile(r"(?P<file>[^\n]{1,500}?): not TOML: .*\(at line (?P<line>\d{1,9}), column \d+\)")
@@ -115,7 +114,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
     }
     outcome = codec.build(Outcome, {**row, "compared": compared, "numbers": read_numbers(row)})
     Target(outcome.target)
-    if outcome.status not in _STATUSES:
+    if outcome.status not in STATUSES:
         raise ValueError(outcome.status)
     # The notes of a report begin with those that its numbers give again.
     derived = speed_notes(outcome.numbers)

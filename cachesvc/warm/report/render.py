@@ -12,7 +12,7 @@ from cachesvc_client.wire.errors import NotWarm
 from cachesvc_client.wire.text import count_text
 
 from ..spec.plan import Job
-from ..verdict.results import Numbers, Outcome
+from ..verdict.results import STATUSES, Numbers, Outcome
 from ..worker.steady import Faster, Steady
 from .head import ReportHead
 
@@ -140,12 +140,9 @@ def tail_lines(head: ReportHead, outcomes: Sequence[Outcome]) -> list[str]:
 def summary(outcomes: Sequence[Outcome]) -> str:
     """Return one line: how many of the targets are warm, and how many have which status."""
     good = sum(outcome.good for outcome in outcomes)
-    counts = {status: sum(outcome.status == status for outcome in outcomes) for status in _STATUSES}
+    counts = {status: sum(outcome.status == status for outcome in outcomes) for status in STATUSES}
     listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     return f"{good} of {len(outcomes)} targets are warm ({listed})"
-
-
-_STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
 
 
 def document(head: ReportHead, outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from cachesvc_client.wire import codec
 from ..worker.phase import Compared, GraphBreak, Observation
 from ..worker.steady import Faster, Steady
 
+STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
+"""What may come of a target."""
+GOOD = STATUSES[:2]
 _IN_MANIFEST = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
 """Names of the numbers that a manifest's ``measured`` holds."""
 
@@ -108,4 +111,4 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Return whether the target is warm, or was already."""
-        return self.status in ("warm", "fresh")
+        return self.status in GOOD

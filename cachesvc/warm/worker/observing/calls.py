@@ -23,7 +23,7 @@ from typing import Any
 
 from cachesvc_client.hooks.imports import when_imported
 
-from .records import CallSeen, Candidate, CompiledSeen
+from .records import CallSeen, Candidate, CompiledSeen, CompileOptions
 
 VARIABLE = "CACHESVC_INIT_FOLDER"
 """Name of the variable that holds the folder into which each observed process writes its records."""
@@ -121,16 +121,16 @@ def _note_compile(model: Any, options: dict[str, Any]) -> CompiledSeen:
         else f"{getattr(subject, '__module__', '')}.{getattr(subject, '__qualname__', subject)}",
         is_module=_is_module(subject),
         where=f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}" if user else "",
-        mode=options.get("mode") or "",
-        dynamic=options.get("dynamic"),
-        fullgraph=bool(options.get("fullgraph", False)),
+        compile=CompileOptions(
+            options.get("mode") or "", options.get("dynamic"), bool(options.get("fullgraph", False))
+        ),
         threads=_threads[0],
     )
     chosen = options.get("options") or {}
     if _as_json(chosen) is None:
         seen.problems.append("its options hold a value that TOML has no form for")
     else:
-        seen.options = dict(chosen)
+        seen.compile.options = dict(chosen)
     if options.get("backend", "inductor") != "inductor":
         seen.problems.append(f"its backend is {options['backend']!r}, and warm compiles with inductor")
     with _lock:

@@ -39,6 +39,16 @@ class CallSeen:
 
 
 @dataclass(slots=True)
+class CompileOptions:
+    """Holds how ``torch.compile`` was called."""
+
+    mode: str = ""
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class CompiledSeen:
     """Describes one compiled callable: a module, or a function.
 
@@ -50,10 +60,7 @@ class CompiledSeen:
     what: str
     is_module: bool
     where: str = ""
-    mode: str = ""
-    dynamic: bool | None = None
-    fullgraph: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    compile: CompileOptions = field(default_factory=CompileOptions)
     problems: list[str] = field(default_factory=list)
     digest: str = ""
     dtype: str = ""
