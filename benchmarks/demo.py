@@ -24,7 +24,7 @@ from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, re
 from benchmarks.hosts import cachesvc as command_of
 from benchmarks.hosts import serve_command as registry_command
 from cachesvc.cli.signals import interruptible
-from cachesvc.warm.spec import Spec, TargetSpec, load_spec
+from cachesvc.warm.spec.spec import Spec, TargetSpec, load_spec
 from cachesvc_client.wire.errors import CacheSvcError
 
 SPEC = ROOT / "deploy" / "demo" / "warm.toml"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.warm import triton_bundler
+from cachesvc.warm.worker import triton_bundler
 from cachesvc_client.hooks.table import Hook
 from cachesvc_client.kinds import own_kinds
 from cachesvc_client.kinds.frames.arguments import NAMES as FRAME_PARAMETERS

@@ -29,17 +29,24 @@ FOR_SERVERS = (
 """Rooms of the client from which the server may import, beside ``kinds.kind``. ``trust_root`` reads the
 metadata of trust, ``atomic`` replaces files, ``publication`` seals and sends what a builder or an operator
 publishes. Both programs print by ``console`` and ask by ``queries``."""
-FOR_ROOMS = {
+FOR_ROOMS: dict[str, tuple[str, ...]] = {
     "cachesvc.agent": ("node",),  # the agent fills the store of each node
     "cachesvc.cli.client": ("commands",),  # offers the client's commands under this program's name
     "cachesvc.oci": ("kinds",),  # an image of MCV has files of a kind, which that kind's rules rewrite
+    "cachesvc.warm.claims": ("claims",),  # a builder claims what it compiles, as a service does
+    "cachesvc.warm.gpuless.description": ("graphs",),  # a GPU is described as PyTorch's keys have it
+    "cachesvc.warm.kinds_used": ("kinds", "hooks"),  # asks kinds what a builder must know of them
+    "cachesvc.warm.worker": ("*",),  # runs where the user's model runs: a client in truth
 }
-"""What single rooms of the server may import of the client besides."""
+"""What single rooms of the server may import of the client besides; ``*``: every room."""
 RECORDS = (
     *("cachesvc_client.wire.", "cachesvc.schema.", "cachesvc.index.tables"),
     *("cachesvc.settings.", "cachesvc_client.config."),
+    *("cachesvc.warm.spec.spec", "cachesvc.warm.verdict.results", "cachesvc.warm.worker.phase"),
 )
-"""Beginnings of modules whose classes are records of the wire, of settings or of tables."""
+"""Beginnings of modules whose classes are records of the wire, of settings, of tables, or the form of a file:
+a target of a spec has the keys of its TOML table, an outcome is a row of the report ``cachesvc.warm/2``, and
+a worker answers its builder with the file of one phase."""
 _SCHEMA_STEPS = "cachesvc.index.migrations.versions."
 """Steps of the schema: each is a list of tables, written once and never changed, so it may be long."""
 _KINDS = "cachesvc_client.kinds."
@@ -157,7 +164,9 @@ def _server_imports(imports: Mapping[str, set[str]]) -> Iterator[str]:
         for other in others:
             package, _, rest = other.partition(".")
             room = rest.partition(".")[0]
-            if package == "cachesvc_client" and rest and room not in allowed and rest != "kinds.kind":
+            if package != "cachesvc_client" or not rest or "*" in allowed:
+                continue
+            if room not in allowed and rest != "kinds.kind":
                 yield f"server imports {room} of the client: {name}"
 
 

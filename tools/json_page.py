@@ -39,10 +39,10 @@ from cachesvc.schema.publishers import PublisherRecord
 from cachesvc.schema.revocations import Revocation, RevokedSigner
 from cachesvc.schema.upkeep import ColdForecast, Finding, Removal, Stats
 from cachesvc.schema.webhooks import DeliveryOutcome, WebhookRecord
-from cachesvc.warm.env_matrix import MATRIX_FORMAT
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
-from cachesvc.warm.report import FORMAT as WARM_FORMAT
-from cachesvc.warm.report import PLAN_FORMAT
+from cachesvc.warm.report.env_matrix import MATRIX_FORMAT
+from cachesvc.warm.report.render import FORMAT as WARM_FORMAT
+from cachesvc.warm.report.render import PLAN_FORMAT
 from cachesvc_client.commands.doctor import Check
 from cachesvc_client.commands.stats import NameStarts, StartRecord
 from cachesvc_client.console.documents import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from cachesvc.warm.schema import spec_schema
+from cachesvc.warm.spec.schema import spec_schema
 from tools.markdown import DOCS
 
 PAGE = DOCS / "reference" / "warm.schema.json"

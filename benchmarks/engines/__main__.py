@@ -41,7 +41,7 @@ from benchmarks.hosts import (  # noqa: E402
     trap,
     use_this_tree,
 )
-from cachesvc.warm.engine import path_without_compilers  # noqa: E402
+from cachesvc.warm.worker.engine import path_without_compilers  # noqa: E402
 
 PROGRAM = str(ROOT / "benchmarks" / "engines" / "process.py")
 METHODS = ("eager", "cold", "in place", "copied", "cachesvc")

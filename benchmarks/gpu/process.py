@@ -23,7 +23,7 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import cachesvc_client  # noqa: E402
-from cachesvc.warm.file_reads import ReadWatch  # noqa: E402
+from cachesvc.warm.worker.file_reads import ReadWatch  # noqa: E402
 from cachesvc_client import kinds  # noqa: E402
 from cachesvc_client.hooks import counters, imports  # noqa: E402
 from cachesvc_client.kinds.cuda.kind import CudaState  # noqa: E402

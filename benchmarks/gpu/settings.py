@@ -113,14 +113,13 @@ def _prove(files: Sequence[Any]) -> Any:
     """Return the proof that an entry needs on a torch that is not supported; ``None`` on a supported one.
 
     The conformance probe runs in a process of its own, and must pass."""
-    from cachesvc.warm.proven_environment import judge_environment
+    from cachesvc.warm.worker.proven_environment import judge_environment
 
     environment = judge_environment()
     if environment.support.state == "supported":
         return None
-    program = (
-        "import sys; from cachesvc.warm.conformance import failures; sys.exit(str(failures() or '') or None)"
-    )
+    probe = "from cachesvc.warm.worker.conformance import failures"
+    program = f"import sys; {probe}; sys.exit(str(failures() or '') or None)"
     with tempfile.TemporaryDirectory() as store:
         variables = {**os.environ, "CACHESVC_STORE": store}
         subprocess.run([sys.executable, "-c", program], env=variables, check=True)

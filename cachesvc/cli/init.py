@@ -55,8 +55,9 @@ def init(
 
 
 def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None:
-    from cachesvc.warm import spec_text
-    from cachesvc.warm.project import SpecMaker, run_observed
+    from cachesvc.warm.init import spec_text
+    from cachesvc.warm.init.project import SpecMaker
+    from cachesvc.warm.worker.observing.program import run_observed
 
     try:
         run = run_observed(words, seconds)

@@ -65,12 +65,13 @@ def with_registry(
     Raise ``Untrusted`` if the pinned root does not let the signer sign here: services would refuse everything
     that this run publishes.
     """
-    key = None if context.check else context.key or _configured_signer(config)
-    if context.out and not context.check:
-        return replace(context, key=key or _own_key())
+    check, sealing = context.task == "check", context.sealing
+    key = None if check else sealing.key or _configured_signer(config)
+    if context.out and not check:
+        return replace(context, sealing=replace(sealing, key=key or _own_key()))
     if not config.url:
         raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
-    if not context.check and key is None:
+    if not check and key is None:
         raise InvalidRequest(
             "no signing key",
             "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER, or use "
@@ -78,7 +79,7 @@ def with_registry(
         )
     remote, lane = _connect(context, config, job, stack)
     token = remote.whoami()
-    if not context.check and token.role not in ("write", "admin"):
+    if not check and token.role not in ("write", "admin"):
         raise Forbidden(
             f"the token may only {token.role}", "publishing needs a write token; --check does not"
         )
@@ -89,8 +90,8 @@ def with_registry(
         check_publisher(registry.acceptance.policy, key.public, context.name, lane)
         _warn_of_builder(config, token.builder)
     # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
-    origin = replace(context.origin, identity=token.builder) if context.origin else None
-    return replace(context, key=key, lane=lane, registry=registry, origin=origin)
+    origin = replace(sealing.origin, identity=token.builder) if sealing.origin else None
+    return replace(context, sealing=replace(sealing, key=key, origin=origin), lane=lane, registry=registry)
 
 
 def _configured_signer(config: Config) -> Signer | None:
@@ -141,7 +142,7 @@ def _connect(
     if job is None:
         return stack.enter_context(Remote(config.url, config.token, timeout=TIMEOUT)), context.lane
     # The replays of a check are model code, and get the token: it must not be one that may write.
-    role = "read" if context.check else "write"
+    role = "read" if context.task == "check" else "write"
     login = JobLogin(job, config.url, context.name.namespace, context.lane, role)
     remote, token = stack.enter_context(logged_in(login, lambda line: typer.echo(line, err=True)))
     return remote, token.lane

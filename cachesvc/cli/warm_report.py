@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, StorageFull, printable
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, printable
 
 from . import app
-from .warm import STDOUT
+from .warm_output import STDOUT, printable_lines, write
 
 if TYPE_CHECKING:
     from cachesvc.warm.ci.annotations import Annotation
-    from cachesvc.warm.merged_report import MergedReport
+    from cachesvc.warm.report.merged import MergedReport
 
 EPILOG = (
     "Exit status: of one report, that of its run; of several, 0 if all targets are warm everywhere and every "
@@ -83,25 +83,25 @@ def _show(
     from cachesvc.warm.ci.annotations import annotate
     from cachesvc.warm.ci.code_quality import code_quality as findings
     from cachesvc.warm.ci.junit import junit as junit_text
-    from cachesvc.warm.merged_report import merge_reports
+    from cachesvc.warm.report.merged import merge_reports
 
     merged = merge_reports(places, runners)
     repository = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or ".")
     listed = annotate(merged, repository)
     if report and report != STDOUT:
-        _write("--report", report, merged.markdown())
+        write("--report", report, merged.markdown())
     if junit:
-        _write("--junit", junit, junit_text(merged))
+        write("--junit", junit, junit_text(merged))
     if code_quality:
-        _write("--code-quality", code_quality, json.dumps(findings(listed), indent=1))
+        write("--code-quality", code_quality, json.dumps(findings(listed), indent=1))
     if as_json:
         typer.echo(json.dumps(merged.document(), indent=1))
     elif report == STDOUT:
-        typer.echo(_printable_lines(merged.markdown().rstrip("\n")))
+        typer.echo(printable_lines(merged.markdown().rstrip("\n")))
     elif github:
         _tell_github(merged, listed)
     else:
-        typer.echo(_printable_lines(merged.text()))
+        typer.echo(printable_lines(merged.text()))
     if comment is not None:
         _comment(comment, merged, github)
     raise typer.Exit(merged.exit_status)
@@ -111,7 +111,7 @@ def _tell_github(merged: MergedReport, listed: list[Annotation]) -> None:
     """Print the report and its annotations, and write the files that the runner named."""
     from cachesvc.warm.ci import github as form
 
-    typer.echo(form.unobeyed(_printable_lines(merged.text())))
+    typer.echo(form.unobeyed(printable_lines(merged.text())))
     _annotate(listed)
     if path := os.environ.get("GITHUB_OUTPUT"):
         form.write_outputs(Path(path), merged.outputs())
@@ -142,7 +142,7 @@ def _comment(key: str, merged: MergedReport, github: bool) -> None:
 
 def _link() -> str:
     """Return a last line that leads to the run of this job."""
-    from cachesvc.warm.report import escape
+    from cachesvc.warm.report.render import escape
 
     server, run = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_RUN_ID", "")
     commit = os.environ.get("GITHUB_SHA", "")[:12]
@@ -157,14 +157,3 @@ def _annotate(listed: list[Annotation]) -> None:
 
     for line in annotation_lines(listed):
         typer.echo(line)
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageFull(f"{option} {path}: {error.strerror or error}") from None

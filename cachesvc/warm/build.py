@@ -21,10 +21,11 @@ from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.records import Manifest, PackRecord
 
-from . import engine, judge, kinds_used
+from . import kinds_used
 from .context import TargetContext
-from .phase import CapturedFile, PhaseRequest, PhaseResult
-from .results import Outcome, Share
+from .verdict import judge
+from .verdict.results import Outcome, Share
+from .worker.phase import CapturedFile, PhaseRequest, PhaseResult
 
 MAX_REPLAYS = 8
 """Number of replays after which the cache must have settled; the verdict needs one more."""
@@ -172,12 +173,11 @@ class EntryBuild:
             self.notes.append("no read of a file was seen, so nothing was left out")
         used = {*settled.files_read, *settled.files_required} if settled.files_read else set()
         selections = _selections(self.files, used)
-        if not selections and engine.holds_artifacts(self.target.job, self.files):
+        if not selections and self.target.demanding(self.files):
             selections = [self.files]
         for files in selections:
             self.target.show_step("verdict")
-            forced = engine.holds_artifacts(self.target.job, files)
-            replay = self._replay(files, None, load_artifacts=forced)
+            replay = self._replay(files, None, variables=self.target.demanding(files))
             verdict = judge.verdict(self.compile_result, replay)
             if verdict.warm:
                 self.files = files
@@ -231,16 +231,16 @@ class EntryBuild:
         files: Iterable[CapturedFile],
         stage: Path | None,
         phase: str = "replay",
-        load_artifacts: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> PhaseResult:
         """Run a fresh process with a bundle of ``files`` and nothing else of the builder's."""
         self.replays += 1
         folder = self.target.folder / f"replay-{self.replays}"
         folder.mkdir()
         bundle = folder / f"interim{SUFFIX}"
-        build_bundle(self._sources(files), self._draft({}), self.target.warm.interim_key, bundle)
+        build_bundle(self._sources(files), self._draft({}), self.target.warm.sealing.interim_key, bundle)
         try:
-            return self._run(phase, folder, bundle=bundle, stage=stage, load_artifacts=load_artifacts)
+            return self._run(phase, folder, bundle=bundle, stage=stage, variables=variables)
         finally:
             bundle.unlink()
 
@@ -252,7 +252,7 @@ class EntryBuild:
         bundle: Path | None = None,
         stage: Path | None = None,
         keep: bool = False,
-        load_artifacts: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> PhaseResult:
         """Run one phase in a fresh process, with the arguments of ``PhaseRequest`` and ``Launcher.run``."""
         warm = self.target.warm
@@ -262,13 +262,12 @@ class EntryBuild:
             reference=str(self.target.folder / "reference.pt"),
             bundle=str(bundle or ""),
             stage=str(stage or ""),
-            load_artifacts=load_artifacts,
             device=str(warm.device or ""),
         )
-        variables = {"CACHESVC_TRUSTED_KEYS": str(warm.interim_key.public), "CACHESVC_STRICT": "1"}
-        variables["CACHESVC_KEEP_OWN"] = "0"
-        variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
-        return warm.launcher.run(request, folder, variables, keep=keep)
+        extra = {"CACHESVC_TRUSTED_KEYS": str(warm.sealing.interim_key.public), "CACHESVC_STRICT": "1"}
+        extra["CACHESVC_KEEP_OWN"] = "0"
+        extra |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
+        return warm.launcher.run(request, folder, extra | dict(variables or {}), keep=keep)
 
     def _draft(self, measured: Mapping[str, float]) -> Draft:
         warm = self.target.warm
@@ -279,9 +278,9 @@ class EntryBuild:
             workload=self.target.workload,
             scopes=self.compile_result.scopes,
             lane=warm.lane,
-            expires=None if warm.lifetime is None else int(time.time() + warm.lifetime),
+            expires=None if warm.sealing.lifetime is None else int(time.time() + warm.sealing.lifetime),
             measured=measured,
-            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
+            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.sealing.remarks},
             keys=self.keys,
             asked=self.compile_result.graph_requests,
             proof=self._proof(),
@@ -301,12 +300,12 @@ class EntryBuild:
     def _attest(self, pack: PackRecord) -> dict[str, Any] | None:
         """Return the statement of who built the pack."""
         warm, compiled = self.target.warm, self.compile_result
-        if warm.origin is None:
+        if warm.sealing.origin is None:
             return None
-        provenance = warm.origin.provenance(
+        provenance = warm.sealing.origin.provenance(
             warm.name, warm.lane, self.target.job.target, self.fingerprint, compiled.scopes
         )
-        return warm.origin.statement(provenance, pack)
+        return warm.sealing.origin.statement(provenance, pack)
 
     def _sources(self, files: Iterable[CapturedFile]) -> list[SourceFile]:
         return [

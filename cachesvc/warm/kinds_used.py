@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass
@@ -18,6 +19,18 @@ CACHE_VARIABLES = tuple(kind.variable for kind in _EVERY.values())
 """Names of the variables that name kinds' cache folders, also of kinds that are off."""
 
 
+class FileName(Protocol):
+    """Names a file of an entry."""
+
+    @property
+    def kind(self) -> str:
+        """The file's kind."""
+
+    @property
+    def path(self) -> str:
+        """The path below the kind's folder."""
+
+
 def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
     """Return variables that give a process cache folders of its own: variable -> folder under ``store``.
 
@@ -29,6 +42,12 @@ def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
         for kind in kinds.KINDS
         if kind.home != "inside"
     }
+
+
+def demanding(files: Iterable[FileName]) -> dict[str, str]:
+    """Return variables with which a tool ends where it cannot load these files of an entry."""
+    rules = (rule_of(file.kind, file.path) for file in files)
+    return {rule.demanded_by: "1" for rule in rules if rule is not None and rule.demanded_by}
 
 
 def graph_folders(roots: Mapping[str, Path]) -> list[Path]:

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from cachesvc_client.wire import codec
 
-from . import ranks, variables
-from .phase import PhaseRequest, PhaseResult
-from .plan import Job
+from .spec import variables
+from .spec.plan import Job
+from .worker import ranks
+from .worker.phase import PhaseRequest, PhaseResult
 
 _LOG_TAIL_BYTES = 4000
 """Bytes of a process's log that go into the trace of a failure."""
@@ -84,8 +85,8 @@ class Launcher:
         for earlier in folder.glob(f"{result_file.stem}*{result_file.suffix}"):
             earlier.unlink()
         with open(log, "wb") as out:
-            worker = ["-m", "cachesvc.warm.worker", str(request_file), str(result_file)]
-            command = [*_torchrun(request), *worker]
+            worker = "cachesvc.warm.gpuless.main" if request.device else "cachesvc.warm.worker.main"
+            command = [*_torchrun(request), "-m", worker, str(request_file), str(result_file)]
             process = self._start(request.job, folder, command, extra, out.fileno())
         try:
             in_time = self._wait(process, request.job.spec.timeout)

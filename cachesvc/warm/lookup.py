@@ -12,10 +12,10 @@ from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
 
-from . import engine, judge
 from .context import RegistryAccess, TargetContext
-from .phase import PhaseRequest
-from .results import Numbers, Outcome
+from .verdict import judge
+from .verdict.results import Numbers, Outcome
+from .worker.phase import PhaseRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Accep
     environment = target.warm.environment
     if environment is not None and (problem := environment.refusal_of(verified.manifest)):
         return Lookup(None, f"{name} has this target, but services refuse it: {problem}")
-    if not _expires_late(verified.manifest, target.warm.lifetime):
+    if not _expires_late(verified.manifest, target.warm.sealing.lifetime):
         return Lookup(None, f"{name} has this target, and it needs a new expiry")
     return Lookup(verified.manifest)
 
@@ -158,8 +158,8 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
     variables |= {"CACHESVC_TOKEN": token} if token else {}
     variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
     variables |= _trust_variables(warm.registry)
-    forced = engine.holds_artifacts(target.job, manifest.files)
-    request = PhaseRequest("replay", target.job, name=str(warm.name), load_artifacts=forced)
+    variables |= target.demanding(manifest.files)
+    request = PhaseRequest("replay", target.job, name=str(warm.name))
     replay = warm.launcher.run(request, target.folder / "check", variables)
     reasons = judge.remaining_work(replay)
     return Outcome(

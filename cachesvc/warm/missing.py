@@ -19,7 +19,7 @@ from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.text import count_text
 
-from .plan import Job
+from .spec.plan import Job
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote

@@ -24,10 +24,10 @@ from cachesvc_client.wire.errors import CacheSvcError, StorageFull
 
 from .context import TargetContext, WarmContext
 from .launcher import Cancelled
-from .phase import PhaseRequest
-from .plan import Job
-from .results import Outcome
+from .spec.plan import Job
 from .target import TargetRun
+from .verdict.results import Outcome
+from .worker.phase import PhaseRequest
 
 
 def run(jobs: Sequence[Job], context: WarmContext, workers: int = 1) -> list[Outcome]:
@@ -57,7 +57,7 @@ def _warm(job: Job, context: WarmContext) -> Outcome:
     """Warm the target of one job. Raises nothing that belongs to the job."""
     begin, name = time.monotonic(), str(job.target)
     try:
-        with tempfile.TemporaryDirectory(prefix="cachesvc-warm-", dir=context.scratch) as folder:
+        with tempfile.TemporaryDirectory(prefix="cachesvc-warm-") as folder:
             outcome = _warm_in(Path(folder), job, context)
     except Cancelled:
         outcome = Outcome(name, "cancelled", ("interrupted",))

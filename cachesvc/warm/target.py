@@ -19,8 +19,8 @@ from .claims import claim_or_wait
 from .context import TargetContext
 from .launcher import Cancelled
 from .lookup import check_published, find_published, fresh_outcome
-from .phase import PhaseResult
-from .results import Outcome
+from .verdict.results import Outcome
+from .worker.phase import PhaseResult
 
 if TYPE_CHECKING:
     from cachesvc_client.claims.claim import Claim
@@ -44,11 +44,11 @@ class TargetRun:
         Raises ``Cancelled`` if the run was interrupted, and errors that are not the target's own: of the
         registry, the signing key, the disk.
         """
-        if self._warm.registry is None or (self._warm.force and not self._warm.check):
+        if self._warm.registry is None or self._warm.task == "force":
             return self._build()
         self._target.show_step("looking up")
         lookup = find_published(self._target)
-        if self._warm.check:
+        if self._warm.task == "check":
             return check_published(self._target, lookup)
         if lookup.manifest is not None:
             return fresh_outcome(self._target, lookup.manifest)
@@ -95,12 +95,12 @@ class TargetRun:
                 "attention is one): such kernels hold the working directory, so set cwd to the service's"
             )
         outcome = build.outcome("warm", (), replay)
-        assert warm.key is not None
+        assert warm.sealing.key is not None
         if warm.launcher.cancelled:
             raise Cancelled
         folder = warm.out or self._target.folder
         path = folder / (f"{warm.name.name}-{job.target}".replace("/", "-") + SUFFIX)
-        manifest = build.seal(path, warm.key, outcome.numbers.for_manifest())
+        manifest = build.seal(path, warm.sealing.key, outcome.numbers.for_manifest())
         outcome = replace(outcome, pack_bytes=manifest.pack.size)
         if warm.out:
             return replace(outcome, bundle=str(path))
@@ -126,12 +126,12 @@ class TargetRun:
         Where that run gave up, this one publishes all the same: its entry is proven already.
         """
         warm = self._warm
-        assert warm.registry is not None and warm.key is not None
+        assert warm.registry is not None and warm.sealing.key is not None
         for _ in range(MAX_CLAIMS):
             claim = self._claim
             try:
                 ref = claim.commit_ref if claim is not None else None
-                answer = publish_bundle(warm.registry.remote, path, warm.key, claim=ref)
+                answer = publish_bundle(warm.registry.remote, path, warm.sealing.key, claim=ref)
             except ClaimLost as error:
                 self._target.show_step(str(error))
                 assert claim is not None
@@ -143,7 +143,7 @@ class TargetRun:
             if claim is not None:
                 claim.published()
             return answer
-        return publish_bundle(warm.registry.remote, path, warm.key)
+        return publish_bundle(warm.registry.remote, path, warm.sealing.key)
 
 
 def _keep(path: Path) -> Path | None:

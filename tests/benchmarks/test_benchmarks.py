@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cold_start, demo, hosts, steps
-from cachesvc.warm.spec import load_spec
+from cachesvc.warm.spec.spec import load_spec
 from tests.e2e.harness import SCALAR
 
 from .programs import run_quick

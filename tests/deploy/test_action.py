@@ -249,9 +249,9 @@ def test_no_input_becomes_a_command(place: Path, names: tuple[str, ...]) -> None
 
 def reports_of(place: Path, **runners: str) -> None:
     """Write a report for each runner, with a target of this status."""
-    from cachesvc.warm import report
-    from cachesvc.warm.report_head import ReportHead
-    from cachesvc.warm.results import Outcome
+    from cachesvc.warm.report import render as report
+    from cachesvc.warm.report.head import ReportHead
+    from cachesvc.warm.verdict.results import Outcome
 
     folder = place / "workspace" / "reports"
     folder.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cachesvc.settings import Settings
-from cachesvc.warm.merged_report import MergedReport
+from cachesvc.warm.report.merged import MergedReport
 
 from .charts import ROOT, invalid, pods, unsafe
 from .failure_modes import SHOWN_BY

@@ -160,11 +160,11 @@ def test_inductors_compile_workers_are_reached(tmp_path):
 
 
 def test_warms_worker_lists_what_a_script_starts_through_another_python(tmp_path):
-    pytest.importorskip("cachesvc.warm.spec")
+    pytest.importorskip("cachesvc.warm.spec.spec")
     from cachesvc.warm.launcher import Launcher
-    from cachesvc.warm.phase import PhaseRequest
-    from cachesvc.warm.plan import plan
-    from cachesvc.warm.spec import parse_spec
+    from cachesvc.warm.spec.plan import plan
+    from cachesvc.warm.spec.spec import parse_spec
+    from cachesvc.warm.worker.phase import PhaseRequest
 
     script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}], check=True)\n"
     (tmp_path / "job.py").write_text(script)

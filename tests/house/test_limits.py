@@ -106,3 +106,31 @@ def test_a_name_of_a_package_counts_where_it_stands_for_a_kind(
     monkeypatch.setattr(house, "PACKAGES", {"cachesvc_client": folder})
     found = {"kind triton is named: cachesvc_client.other"} if NAMES_A_KIND[text] else set()
     assert house.broken() == found
+
+
+def test_what_a_single_room_may_import_is_its_own_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from cachesvc_client.session.run import name\n"
+    for name in ("cachesvc/warm/worker/one.py", "cachesvc/warm/workers.py", "cachesvc/warm/claims.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    client = tmp_path / "client" / "cachesvc_client"
+    (client / "session").mkdir(parents=True)
+    for file in (client / "__init__.py", client / "session" / "run.py", tmp_path / "cachesvc/__init__.py"):
+        file.write_text("")
+    monkeypatch.setattr(house, "PACKAGES", {"cachesvc": tmp_path / "cachesvc", "cachesvc_client": client})
+    line = "server imports session of the client: cachesvc.warm."
+    assert house.broken() == {f"{line}workers", f"{line}claims"}
+
+
+def test_no_room_has_an_addition_that_it_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = house.modules()
+    imports = {name: set(house._imports(one, known)) for name, one in known.items()}
+    now = set(house._server_imports(imports))
+    additions = house.FOR_ROOMS
+    for room, rooms in additions.items():
+        for one in rooms:
+            less = {**additions, room: tuple(other for other in rooms if other != one)}
+            monkeypatch.setattr(house, "FOR_ROOMS", less)
+            assert set(house._server_imports(imports)) - now, f"{room} does not need {one}"

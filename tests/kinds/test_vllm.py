@@ -417,7 +417,7 @@ def test_a_description_comes_from_an_entry_where_vllm_has_none(
     assert models.model._load_modelinfo_from_cache(HASH) is None, "nothing is accepted yet"
     state.accept(root, [path])
     assert models.model._load_modelinfo_from_cache(HASH) == "of the entry"
-    assert state.descriptions == {path} and state.used_paths() == set()
+    assert state.handed() == {path} and state.used_paths() == set()
     assert models.model._load_modelinfo_from_cache("22" * 32) is None, "the source of the class is another"
     models.write(models.folder / models.FILE, "vLLM's own")
     assert models.model._load_modelinfo_from_cache(HASH) == "vLLM's own"

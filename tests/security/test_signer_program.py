@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm.launcher import environment
-from cachesvc.warm.plan import plan
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication import signer

@@ -6,8 +6,8 @@ import importlib
 import json
 from unittest import mock
 
-from cachesvc.warm import conformance
-from cachesvc.warm.conformance import Probe
+from cachesvc.warm.worker import conformance
+from cachesvc.warm.worker.conformance import Probe
 from cachesvc_client.canary.trial import Trial
 from cachesvc_client.graphs.keys import AUTOGRAD_KEY, GRAPH_KEY
 from cachesvc_client.hooks import imports

@@ -14,10 +14,10 @@ from registry_making import FINGERPRINT, Server, make, ok
 
 from cachesvc.warm.context import RegistryAccess, TargetContext, WarmContext
 from cachesvc.warm.lookup import check_published, find_published
-from cachesvc.warm.phase import PhaseRequest, PhaseResult
-from cachesvc.warm.plan import plan
-from cachesvc.warm.proven_environment import ProvenEnvironment
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.phase import PhaseRequest, PhaseResult
+from cachesvc.warm.worker.proven_environment import ProvenEnvironment
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.support import Support
@@ -75,7 +75,7 @@ def target(server: Server, team: str, tmp_path: Path) -> Iterator[Callable[..., 
 
         def describe(acceptance: Acceptance, root: Path | None = None) -> TargetContext:
             registry = RegistryAccess(remote, acceptance, root)
-            warm = WarmContext(name, Recording(Answer()), lambda _job, _step: None, registry, check=True)
+            warm = WarmContext(name, Recording(Answer()), lambda _job, _step: None, registry, task="check")
             return TargetContext(job, warm, tmp_path, eager, Workload())
 
         yield describe

@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cachesvc.warm import report
 from cachesvc.warm.ci.annotations import Annotation, annotate
 from cachesvc.warm.ci.code_quality import code_quality
 from cachesvc.warm.ci.github import annotation_lines, fitting, unobeyed, write_outputs
 from cachesvc.warm.ci.junit import junit
 from cachesvc.warm.ci.pull_request import PullRequest
-from cachesvc.warm.merged_report import MergedReport, merge_reports
-from cachesvc.warm.report_file import read_report
-from cachesvc.warm.report_head import target_lines
-from cachesvc.warm.results import Outcome
+from cachesvc.warm.report import render as report
+from cachesvc.warm.report.head import target_lines
+from cachesvc.warm.report.merged import MergedReport, merge_reports
+from cachesvc.warm.report.read import read_report
+from cachesvc.warm.verdict.results import Outcome
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotFound, Unavailable
 from tests.deploy.composite import commands
 from tests.deploy.github_api import READ_TOKEN, STRANGER, TOKEN, Comments, comments_api

@@ -18,12 +18,12 @@ import pytest
 
 from cachesvc.cli.bundles import push_bundle
 from cachesvc.warm import claims
-from cachesvc.warm.context import RegistryAccess, WarmContext
-from cachesvc.warm.phase import PhaseResult
-from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Outcome
+from cachesvc.warm.context import RegistryAccess, Sealing, WarmContext
 from cachesvc.warm.run import run
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.verdict.results import Outcome
+from cachesvc.warm.worker.phase import PhaseResult
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.http.registry import Remote
@@ -106,7 +106,7 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         remote = Partitioned(served.url, served.token, silent=ci_run.silent)
         registry = RegistryAccess(remote, Acceptance((key.public,)))
         context = WarmContext(
-            name, launcher, lambda _, step: ci_run.steps.append(step), registry, key, scratch=tmp_path, **more
+            name, launcher, lambda _, step: ci_run.steps.append(step), registry, Sealing(key), **more
         )
         if may_end:
             launcher.may_end.set()
@@ -184,7 +184,7 @@ def test_a_waiting_run_can_be_interrupted(start) -> None:
 def test_force_needs_no_claim(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
-    forced = start(may_end=True, force=True).outcome.result(30)
+    forced = start(may_end=True, task="force").outcome.result(30)
     assert forced.status == "warm"
     first.launcher.may_end.set()
     outcome = first.outcome.result(30)

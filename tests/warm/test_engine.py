@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from cachesvc.warm import engine, engine_worker, judge
-from cachesvc.warm.phase import CapturedFile, PhaseRequest, PhaseResult
-from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.report import plan_lines
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.user_code import UserCodeError
-from cachesvc.warm.worker import perform
+from cachesvc.warm.context import TargetContext
+from cachesvc.warm.report.render import plan_lines
+from cachesvc.warm.spec.plan import Job, plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.verdict import judge
+from cachesvc.warm.worker import engine, engine_worker
+from cachesvc.warm.worker.main import perform
+from cachesvc.warm.worker.phase import CapturedFile, PhaseRequest, PhaseResult
+from cachesvc.warm.worker.user_code import UserCodeError
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import SpecError, Unsupported
@@ -253,10 +255,17 @@ def test_the_reason_of_an_engine_that_did_not_start_is_the_error_of_the_process_
 def test_only_an_engine_with_an_artifact_of_its_own_is_told_to_load_it(folder: Path) -> None:
     job = job_of(folder)
     script = replace(job, spec=replace(job.spec, vllm="", script="a.py"))
-    files = [CapturedFile("inductor", "a", 1), CapturedFile("vllm", "b", 1)]
-    assert engine.holds_artifacts(job, files)
-    assert not engine.holds_artifacts(job, files[:1])
-    assert not engine.holds_artifacts(script, files)
+    artifact = f"{'a' * 32}/torch_aot_compile/{'b' * 64}/rank_0_0/model"
+    description = f"modelinfos/{'a' * 32}/{'b' * 32}/m.json"
+    files = [CapturedFile("vllm", description, 1), CapturedFile("vllm", artifact, 1)]
+
+    def demanding(job: Job, files: list[CapturedFile]) -> dict[str, str]:
+        nothing: Any = None
+        return TargetContext(job, nothing, folder, nothing, nothing).demanding(files)
+
+    assert demanding(job, files) == {"VLLM_FORCE_AOT_LOAD": "1"}
+    assert demanding(job, files[:1]) == {}
+    assert demanding(script, files) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm import report
-from cachesvc.warm.report_head import ReportHead
-from cachesvc.warm.results import Outcome
+from cachesvc.warm.report import render as report
+from cachesvc.warm.report.head import ReportHead
+from cachesvc.warm.verdict.results import Outcome
 from tests.warm.conftest import command
 
 SPEC = """name = "team/bert"

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.plan import plan
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.user_code import UserCodeError
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.user_code import UserCodeError
+from cachesvc_client.canary.tolerance import Tolerance
 
 from .conftest import TINY
 
 torch = pytest.importorskip("torch")
 
-from cachesvc.warm.factory_model import FactoryModel, tensors_of  # noqa: E402
+from cachesvc.warm.worker.factory_model import FactoryModel, tensors_of, tolerance_of  # noqa: E402
 
 
 @pytest.fixture
@@ -123,6 +124,17 @@ def test_dropout_with_another_seed_gives_another_output(build_model):
     other = model.outputs(model.module, "default", "eager", seed=1)
     assert model.compare(again, first).passed
     assert not model.compare(other, first).passed
+
+
+def test_the_tolerance_is_declared_or_that_of_the_dtype_of_the_computation():
+    def tolerance(keys: str, dtype: str) -> Tolerance:
+        text = f'name = "a/b"\n[[target]]\nid = "x"\n{TINY_TARGET}\n{keys}\n'
+        return tolerance_of(plan(parse_spec(text, Path("/x/warm.toml")))[0], dtype)
+
+    assert tolerance("", "float32").rtol < tolerance("", "bfloat16").rtol
+    for keys in ('dtypes = ["bfloat16"]', 'autocast = "bfloat16"'):
+        assert tolerance(keys, "float32") == tolerance("", "bfloat16")
+    assert tolerance("tolerance = {atol = 2}", "float32") == Tolerance(0.0, 2.0)
 
 
 def test_a_comparison_uses_the_tolerance_and_refuses_other_shapes_and_nan(build_model):

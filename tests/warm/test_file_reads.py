@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.file_reads import ReadWatch
+from cachesvc.warm.worker.file_reads import ReadWatch
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cachesvc.warm import judge
 from cachesvc.warm.gpuless import choices, description
 from cachesvc.warm.gpuless.cubin import KernelUse, kernel_use
 from cachesvc.warm.gpuless.decisions import Decisions, GpuNeeded
-from cachesvc.warm.phase import PhaseResult
+from cachesvc.warm.verdict import judge
+from cachesvc.warm.worker.phase import PhaseResult
 from cachesvc_client.wire.errors import InvalidRequest, Unsupported
 
 from .conftest import TINY, command

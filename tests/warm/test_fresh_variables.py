@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cachesvc.warm.variables import choose_variables
+from cachesvc.warm.spec.variables import choose_variables
 
 
 def test_what_switches_a_kind_on_passes_and_no_other_variable_of_cachesvc() -> None:

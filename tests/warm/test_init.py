@@ -10,9 +10,9 @@ import pytest
 import tomllib
 
 from benchmarks.hosts import QUICK
-from cachesvc.warm import spec_text
-from cachesvc.warm.project import runs_when_imported
-from cachesvc.warm.spec import load_spec
+from cachesvc.warm.init import spec_text
+from cachesvc.warm.init.project import runs_when_imported
+from cachesvc.warm.spec.spec import load_spec
 
 from .conftest import command
 

@@ -12,7 +12,7 @@ import pytest
 from cachesvc.warm import job_login
 from cachesvc.warm.job_login import JobLogin, logged_in
 from cachesvc.warm.job_token import take_source
-from cachesvc.warm.variables import choose_variables
+from cachesvc.warm.spec.variables import choose_variables
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, Unauthenticated
 from cachesvc_client.wire.names import Namespace

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cachesvc.warm import judge
-from cachesvc.warm.phase import PhaseResult, Times
-from cachesvc.warm.steady import Steady
+from cachesvc.warm.verdict import judge
+from cachesvc.warm.worker.phase import PhaseResult, Times
+from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 

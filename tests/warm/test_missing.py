@@ -13,8 +13,8 @@ import pytest
 from cachesvc.schema.namespaces import Policy
 from cachesvc.schema.wanted import WantedAnswer, WantedTarget
 from cachesvc.warm.missing import plan_missing
-from cachesvc.warm.plan import plan
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import Facts

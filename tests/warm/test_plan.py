@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.report import plan_lines
-from cachesvc.warm.spec import parse_spec
-from cachesvc_client.canary.tolerance import Tolerance
+from cachesvc.warm.report.render import plan_lines
+from cachesvc.warm.spec.plan import Job, plan
+from cachesvc.warm.spec.spec import parse_spec
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
@@ -95,15 +94,6 @@ def test_fields_that_only_measure_do_not(parse):
 def test_another_model_is_another_workload(parse):
     job = plan(parse(TEXT))[0]
     assert workload(job).key != workload(job, b"other").key
-
-
-def test_the_tolerance_is_declared_or_that_of_the_dtype_of_the_computation(parse):
-    spec = parse(TEXT)
-    fp32, bf16 = plan(spec, ["bert/float32/default", "bert/bfloat16/default"])
-    own = plan(spec, ["own"])[0]
-    assert fp32.tolerance("float32").rtol < bf16.tolerance("bfloat16").rtol == own.tolerance("bfloat16").rtol
-    declared = parse(TEXT.replace("[target.inputs.short]", "tolerance = {atol = 2}\n[target.inputs.short]"))
-    assert plan(declared)[0].tolerance("float32") == Tolerance(0.0, 2.0)
 
 
 def test_jobs_are_written_as_json_and_read_back(parse):

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from cachesvc.warm.phase import PhaseRequest, PhaseResult
-from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.proven_environment import ProvenEnvironment, judge_environment, prove_environment
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.probe import prove_environment
+from cachesvc.warm.spec.plan import Job, plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.phase import PhaseRequest, PhaseResult
+from cachesvc.warm.worker.proven_environment import ProvenEnvironment, judge_environment
 from cachesvc_client.config.settings import Config
 from cachesvc_client.environment import releases
 from cachesvc_client.wire.errors import Unsupported

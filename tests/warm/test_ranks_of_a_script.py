@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from cachesvc.warm.phase import CapturedFile, PhaseRequest, PhaseResult, Times
-from cachesvc.warm.plan import plan
-from cachesvc.warm.ranks import combine_files, rank_folder, result_file
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import as_rank
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.main import as_rank
+from cachesvc.warm.worker.phase import CapturedFile, PhaseRequest, PhaseResult, Times
+from cachesvc.warm.worker.ranks import combine_files, rank_folder, result_file
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import SpecError

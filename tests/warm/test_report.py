@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm import report
-from cachesvc.warm.phase import GraphBreak
-from cachesvc.warm.report_head import ReportHead, project_commit, use_line
-from cachesvc.warm.results import Numbers, Outcome
-from cachesvc.warm.steady import Steady
+from cachesvc.warm.report import render as report
+from cachesvc.warm.report.head import ReportHead, project_commit, use_line
+from cachesvc.warm.verdict.results import Numbers, Outcome
+from cachesvc.warm.worker.phase import GraphBreak
+from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire.names import Name

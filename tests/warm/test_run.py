@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm.build import MAX_REPLAYS
-from cachesvc.warm.context import WarmContext
+from cachesvc.warm.context import Sealing, WarmContext
 from cachesvc.warm.launcher import Launcher
-from cachesvc.warm.phase import CapturedFile, ModelFacts, PhaseRequest, PhaseResult, Times
-from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Share
 from cachesvc.warm.run import run
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.steady import Steady
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.verdict.results import Share
+from cachesvc.warm.worker.phase import CapturedFile, ModelFacts, PhaseRequest, PhaseResult, Times
+from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
@@ -125,7 +125,7 @@ def warm(tmp_path):
     def run_job(*answers, tracing="always"):
         launcher = Scripted(*answers)
         text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\ntracing = "' + tracing + '"\n'
-        context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
+        context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, sealing=Sealing(key), out=out)
         (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
         assert launcher.answers == [], outcome
         paths = list(out.iterdir())
@@ -334,7 +334,7 @@ def test_a_defect_during_one_job_is_its_outcome(tmp_path):
 
     launcher = Scripted(bug, Answer((A,)), Answer())
     key = SigningKey.generate()
-    context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
+    context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, sealing=Sealing(key), out=tmp_path)
     first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
     assert (first.status, first.reasons, first.error_status) == ("failed", ("KeyError: 'bug'",), 1)
     assert second.status == "warm"

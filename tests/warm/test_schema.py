@@ -11,7 +11,7 @@ import pytest
 import tomllib
 from jsonschema import Draft7Validator
 
-from cachesvc.warm.schema import spec_schema
+from cachesvc.warm.spec.schema import spec_schema
 from tools import schema_page
 
 from .conftest import command

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.inputs import Argument, InputSet, TensorSpec
-from cachesvc.warm.spec import load_spec, parse_spec
-from cachesvc.warm.toml_lines import line_of, lines_of
-from cachesvc_client.canary.tolerance import Tolerance
+from cachesvc.warm.spec.inputs import Argument, InputSet, TensorSpec
+from cachesvc.warm.spec.spec import load_spec, parse_spec
+from cachesvc.warm.spec.toml_lines import line_of, lines_of
 from cachesvc_client.wire.errors import SpecError
 
 FULL = """\
@@ -79,7 +78,7 @@ def test_a_full_spec_is_read(folder):
     assert (bert.runs, bert.timeout, bert.seed, bert.device) == (3, 60.0, 7, "cuda:1")
     assert bert.tracing == "auto"
     assert bert.env == {"OMP_NUM_THREADS": "2", "A": "own"}
-    assert bert.tolerance == Tolerance(0.5, 0.25)
+    assert bert.tolerance == {"rtol": 0.5, "atol": 0.25}
     assert bert.inputs["long"] == InputSet(call="models:long")
     assert bert.inputs["short"] == InputSet(
         args=(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cachesvc.warm import steady
-from cachesvc.warm.steady import Steady, alternate, faster
+from cachesvc.warm.worker import steady
+from cachesvc.warm.worker.steady import Steady, alternate, faster
 
 
 def test_the_two_take_turns_in_short_blocks_whose_first_call_does_not_count():

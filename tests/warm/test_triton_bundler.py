@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc.warm import triton_bundler as kernels
-from cachesvc.warm.triton_bundler import KernelFiles
+from cachesvc.warm.worker import triton_bundler as kernels
+from cachesvc.warm.worker.triton_bundler import KernelFiles
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
 KEY = GOLDEN["group_path"].split("/")[0]
@@ -124,7 +124,7 @@ def test_files_written_out_of_an_entry_are_not_new(
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from cachesvc.warm.triton_bundler import KernelFiles, leave_out_copies, record_files
+from cachesvc.warm.worker.triton_bundler import KernelFiles, leave_out_copies, record_files
 key, copies = sys.argv[1], sys.argv[2] == "with copies"
 files = KernelFiles()
 record_files(files)

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from cachesvc.warm.launcher import Cancelled, Launcher, environment
-from cachesvc.warm.phase import PhaseRequest
-from cachesvc.warm.plan import plan
-from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.spec.plan import plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.phase import PhaseRequest
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey

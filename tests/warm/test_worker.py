@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cachesvc.warm.cache_files import capture_files, name_files
-from cachesvc.warm.execution import script_digest
-from cachesvc.warm.phase import PhaseRequest
-from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import perform
+from cachesvc.warm.spec.plan import Job, plan
+from cachesvc.warm.spec.spec import parse_spec
+from cachesvc.warm.worker.cache_files import capture_files, name_files
+from cachesvc.warm.worker.execution import script_digest
+from cachesvc.warm.worker.main import perform
+from cachesvc.warm.worker.phase import PhaseRequest
 from cachesvc_client.bundle.pack import SourceFile
 
 KEY = "7P335DUZQWC3FD5RRF4O6ZXEG2U3NY34Z46BPF4ZH7D226SIEGZA"
@@ -60,7 +60,7 @@ def test_a_script_is_identified_by_its_bytes_its_options_and_its_files(tmp_path:
 
 ENDING = """
 import atexit, sys, threading, time
-from cachesvc.warm import worker
+from cachesvc.warm.worker import main as worker
 
 def work(arguments):
     atexit.register(print, "exit function")
@@ -71,8 +71,8 @@ def work(arguments):
 class Left:
     def __del__(self): print("taken apart")
 
-left, worker.main = Left(), work
-worker.run_to_the_end()
+left = Left()
+worker.run_to_the_end(work)
 """
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..merged_report import MergedReport
-from ..report_file import RunReport
+from ..report.merged import MergedReport
+from ..report.read import RunReport
 
 Level = Literal["error", "warning"]
 _MAX_MESSAGE = 2000

@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 from cachesvc_client.wire.errors import printable
 
-from .. import report as reports
-from ..merged_report import MergedReport
-from ..report_file import RunReport
-from ..results import Outcome
+from ..report import render as reports
+from ..report.merged import MergedReport
+from ..report.read import RunReport
+from ..verdict.results import Outcome
 
 _SUITE = "cachesvc warm"
 

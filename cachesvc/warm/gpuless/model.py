@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ..factory_model import Arguments, FactoryModel
-from ..phase import ModelFacts
-from ..plan import Job
+from ..spec.plan import Job
+from ..worker.factory_model import Arguments, FactoryModel
+from ..worker.phase import ModelFacts
 from .decisions import GpuNeeded
 from .stand_in import StandIn
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from cachesvc_client.environment.detect import detect
 
-from ..around_compile import CompilingProcess, RestoringProcess
-from ..execution import describe_compiles
-from ..phase import PhaseRequest, PhaseResult
-from ..user_code import UserCodeError, add_import_paths
+from ..worker.around_compile import CompilingProcess, RestoringProcess
+from ..worker.execution import describe_compiles
+from ..worker.phase import PhaseRequest, PhaseResult
+from ..worker.user_code import UserCodeError, add_import_paths
 from . import description, helper, stand_in
 from .decisions import GpuNeeded
 from .stand_in import StandIn
@@ -72,7 +72,7 @@ def _call(
     request: PhaseRequest, device: StandIn, describe: Callable[[PhaseRequest], PhaseResult]
 ) -> PhaseResult:
     """Call all input sets of the compiled model, and return what was compiled."""
-    from ..factory_model import graph_breaks, recompiles
+    from ..worker.factory_model import graph_breaks, recompiles
     from .model import AbsentGpuModel
 
     model = AbsentGpuModel(request.job, device)

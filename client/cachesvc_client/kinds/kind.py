@@ -227,6 +227,11 @@ class KindState:
         """Return the paths of files that were used and that no key of a compiler names."""
         return set()
 
+    def handed(self) -> set[str] | None:
+        """Return the paths of the accepted files that the kind itself handed to its tool, and the tool took;
+        ``None`` for a kind whose tool reads the folder."""
+        return None
+
     def records(self) -> int:
         """Return how many uses were recorded in order, as a mark for `keys_since`."""
         return 0

@@ -35,6 +35,8 @@ class FileRule:
     so they are installed after all others; a killed install then leaves no pointer to what is missing.
     ``alike``: of files that are named by their content, what two in one folder have in common if either
     serves for both: ranks write the same twice. Raises ``ValueError`` for what it cannot read.
+    ``demanded_by``: a variable of the tool; with 1 there, the tool ends where it cannot load such a file. It
+    would otherwise make the file again, and say so in its log alone.
     """
 
     pattern: str
@@ -44,6 +46,7 @@ class FileRule:
     merge: Callable[[bytes, bytes], bytes] | None = None
     last: bool = False
     alike: Callable[[bytes], bytes] | None = None
+    demanded_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,6 @@ class VllmState(KindState):
         self._artifacts = Artifacts()
         self._infos = LatePart(_load_infos)
 
-    @property
-    def descriptions(self) -> set[str]:
-        """Return the paths of the descriptions that vLLM took from a revision, below the kind's folder."""
-        return set(self._infos.loaded.read) if self._infos.loaded else set()
-
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
         _FACTORS.install(_without_what_decides_nothing)
@@ -107,6 +102,10 @@ class VllmState(KindState):
     def used_paths(self) -> set[str]:
         """Return the artifacts that vLLM loaded."""
         return set(self._artifacts.loaded)
+
+    def handed(self) -> set[str]:
+        """Return the artifacts that vLLM loaded, and the descriptions that it took from a revision."""
+        return {*self._artifacts.loaded, *(self._infos.loaded.read if self._infos.loaded else ())}
 
     def has_opened(self) -> bool:
         """Return whether vLLM loaded an artifact: then its compiled graphs were loaded."""

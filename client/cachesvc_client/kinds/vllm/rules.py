@@ -26,7 +26,11 @@ MODEL_INFOS = "modelinfos"
 RULES = KindRules(
     "vllm",
     (
-        FileRule(rf"[0-9a-f]{{32}}/torch_aot_compile/[0-9a-f]{{64}}/{RANK}/model", last=True),
+        FileRule(
+            rf"[0-9a-f]{{32}}/torch_aot_compile/[0-9a-f]{{64}}/{RANK}/model",
+            last=True,
+            demanded_by="VLLM_FORCE_AOT_LOAD",
+        ),
         FileRule(rf"{MODEL_INFOS}/[0-9a-f]{{32}}/[0-9a-f]{{32,64}}/[A-Za-z0-9_-]{{1,200}}\.json"),
     ),
 )

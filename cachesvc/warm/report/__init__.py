@@ -1,0 +1,1 @@
+"""Show what came of a run, and read back what runs reported."""

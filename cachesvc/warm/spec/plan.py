@@ -1,0 +1,109 @@
+"""Plan the jobs of a spec: targets x dtypes x modes. Pure: touches no file, process or network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cachesvc_client.environment.model_hash import compile_options
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import SpecError
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import Target
+from cachesvc_client.wire.records import Workload
+
+from .spec import RANKS, Spec, TargetSpec
+from .toml_table import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Describes one entry to make: a target with one dtype and one mode.
+
+    ``dtype``: empty for a model whose parameters stay as the factory made them. ``folder``: the spec's,
+    absolute, from which factories are imported.
+    """
+
+    target: Target
+    spec: TargetSpec
+    dtype: str
+    mode: str
+    folder: str
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether the target is a script."""
+        return bool(self.spec.script)
+
+    @property
+    def is_engine(self) -> bool:
+        """Return whether the target is an engine; if it is no script either, it is a factory's model."""
+        return bool(self.spec.vllm)
+
+    @property
+    def ranks(self) -> int:
+        """Return how many processes compile what one entry holds: ranks of a script, or of an engine."""
+        args = self.spec.args
+        return int(args.get(RANKS, 1)) if self.is_engine and isinstance(args, dict) else self.spec.nproc
+
+    @property
+    def options(self) -> dict[str, FactorValue]:
+        """Return everything in the spec that decides what is compiled, as text: a part of the workload."""
+        spec = self.spec
+        if self.is_script or self.is_engine:
+            options: dict[str, FactorValue] = {"args": json.dumps(spec.args)}
+        else:
+            options = compile_options(
+                mode=self.mode, dynamic=spec.dynamic, fullgraph=spec.fullgraph, options=spec.options
+            )
+            options["grad_mode"] = spec.grad
+        options["device"] = spec.device
+        options |= {f"env.{key}": value for key, value in spec.env.items()}
+        return options
+
+    def workload(
+        self, *, model: Digest | None, script: Digest | None, inputs: dict[str, Any], dtype: str
+    ) -> Workload:
+        """Return the workload of the entry.
+
+        ``model``, ``inputs`` and ``dtype`` are known once a process has built the model. ``script``: the
+        digest that identifies a script or an engine, of which `warm` has no model.
+        """
+        return Workload(
+            model=model,
+            script=script,
+            inputs=inputs,
+            options=self.options,
+            dtype=dtype,
+            grad=self.spec.grad == "grad" and not self.is_script,
+            training=self.spec.kind == "training",
+            autocast=self.spec.autocast,
+            ranks=self.ranks,
+        )
+
+
+def plan(spec: Spec, only: Iterable[str] = ()) -> tuple[Job, ...]:
+    """Return one job for each target, dtype and mode, in the spec's order.
+
+    ``only``: ids of targets, or whole names such as ``bert/float32/default``; none means all.
+    Raises ``SpecError`` for a name that the spec does not have.
+    """
+    jobs = tuple(job for target in spec.targets for job in _variants(target, str(spec.path.parent)))
+    selected = list(only)
+    known = [target.id for target in spec.targets] + [str(job.target) for job in jobs]
+    for name in selected:
+        if name not in known:
+            raise SpecError(f"{spec.path}: no target {name!r}", did_you_mean(name, known, "the spec has: "))
+    return tuple(job for job in jobs if not selected or job.target in selected or job.spec.id in selected)
+
+
+def _variants(target: TargetSpec, folder: str) -> list[Job]:
+    if target.script or target.vllm:
+        return [Job(Target(target.id), target, "", "", folder)]
+    return [
+        Job(Target("/".join(filter(None, (target.id, dtype, mode)))), target, dtype, mode, folder)
+        for dtype in target.dtypes or ("",)
+        for mode in target.modes
+    ]

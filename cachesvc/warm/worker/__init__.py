@@ -1,0 +1,1 @@
+"""Do what runs in the process where the user's model is compiled, replayed or observed."""

@@ -1,0 +1,1 @@
+"""Observe what a program compiles, for `cachesvc init`. ``path`` is the folder on PYTHONPATH."""
