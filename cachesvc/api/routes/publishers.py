@@ -62,7 +62,7 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     if isinstance(given, publishers.Asked):
         await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
         async with _one_after_the_other():
-            registry.issuers.check_known(given.issuer)
+            registry.outside.issuers.check_known(given.issuer)
         given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
     answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"
