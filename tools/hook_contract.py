@@ -1,5 +1,5 @@
 """Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM, TileLang,
-FlashInfer, Helion and DeepGEMM.
+FlashInfer and Helion.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -31,7 +31,7 @@ from cachesvc_client.process.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion", "deep_gemm")
+PACKAGES = ("torch", "triton", "vllm", "tilelang", "flashinfer", "helion")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"

@@ -152,7 +152,7 @@ def test_pythonpath_is_kept_and_has_our_folder_once():
         (("team/bert", "--"), 2, "error: run: no command (cachesvc-client run NAME -- python serve.py)"),
         (("team/bert",), 2, "error: run: no command (cachesvc-client run NAME -- python serve.py)"),
         (
-            ("--deadline", "soon", "team/bert", "--", "true"),
+            ("--strict", "--deadline", "soon", "team/bert", "--", "true"),
             2,
             "error: CACHESVC_DEADLINE: 'soon': allowed: seconds, 0 to 3600",
         ),
@@ -161,6 +161,35 @@ def test_pythonpath_is_kept_and_has_our_folder_once():
 def test_a_wrong_command_line_is_one_line(words, status, message):
     result = run(*words)
     assert (result.returncode, result.stderr.strip(), result.stdout) == (status, message, "")
+
+
+WRONG = {
+    "deadline": (("--deadline", "soon", "team/bert"), {}, "CACHESVC_DEADLINE: 'soon': allowed: seconds"),
+    "mode": (("--mode", "wrong", "team/bert"), {}, "--mode: 'wrong'"),
+    "an unknown option": (("--lanes=x", "team/bert"), {}, "no option --lanes (did you mean --lane?)"),
+    "a malformed name": (("Team/Bert",), {}, "'Team'"),
+    "no name": ((), {}, "required: name"),
+    "url": (("team/bert",), {"CACHESVC_URL": "htp:/x"}, "CACHESVC_URL"),
+    "key": (("team/bert",), {"CACHESVC_TRUSTED_KEYS": "ed25519:x"}, "CACHESVC_TRUSTED_KEYS"),
+    "a relative store": (("team/bert",), {"CACHESVC_STORE": "store"}, "CACHESVC_STORE"),
+}
+
+
+@pytest.mark.parametrize(("words", "variables", "message"), WRONG.values(), ids=WRONG)
+def test_the_command_starts_whatever_is_wrong_unless_it_is_strict(words, variables, message):
+    program = f"import os; {REACHED}; print(os.environ['CACHESVC_MODE']); sys.exit(7)"
+    command = ("--", sys.executable, "-c", program)
+    result = run(*words, *command, **variables)
+    assert (result.returncode, result.stdout.split()[-1]) == (7, "off")
+    [line] = result.stderr.splitlines()
+    assert line.startswith("cachesvc: not attached, the command compiles: ") and message in line
+    for strict in (
+        run("--strict", *words, *command, **variables),
+        run(*words, *command, CACHESVC_STRICT="1", **variables),
+    ):
+        assert (strict.returncode, strict.stdout) == (2, "")
+        [line] = strict.stderr.splitlines()
+        assert line.startswith("error: ") and message in line
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ def test_seconds_by_kind_are_not_counted_twice():
             "torch_extensions": {"builds": 6},
             "tilelang": {"compilations": 2},
             "flashinfer": {"builds": 4},
-            "deepgemm": {"compilations": 9},
             "helion": {"searches": 2},
         },
         tuning_runs=7,
@@ -42,8 +41,7 @@ def test_seconds_by_kind_are_not_counted_twice():
         "tilelang": KindWork(2, 0, 3.0),
         "flashinfer": KindWork(4, 0, 5.0),
         "helion": KindWork(0, 2, 4.0),
-        "deepgemm": KindWork(9, 0, 0.0),
     }
     assert work_by_kind(Observation(), 0.0) == dict.fromkeys(
-        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer", "helion", "deepgemm"), KindWork()
+        ("inductor", "triton", "torch_extensions", "tilelang", "flashinfer", "helion"), KindWork()
     )

@@ -2,7 +2,8 @@
 
 Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
 3 token; 4 nothing there, or nothing fits; 6 registry or disk; 7 a check failed; 8 not usable; 126 and 127
-``run`` could not start the command.
+``run`` could not start the command. ``run`` starts its command whatever is wrong with the words before it or
+with the configuration, unless it is strict.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import __version__
 from ..console.answers import print_json, report_error, with_program
-from ..wire.errors import CacheSvcError, InvalidRequest
+from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from . import shells
 from .arguments import add_json, add_tag_fallback, lane_argument, name_argument
 from .cache import add_cache, add_stats
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
         return int(arguments.command(arguments))
     except CacheSvcError as error:
         error.hint = with_program(program, error.hint)
+        if command and not _is_strict(words):
+            _launch_unattached(command, error)
         report_error(error, words)
         return error.exit_status
     except KeyboardInterrupt:
@@ -100,7 +103,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
     )
-    run.add_argument("--strict", action="store_true", help="fail instead of compiling locally")
+    run.add_argument(
+        "--strict", action="store_true", help="fail instead of compiling locally or starting unattached"
+    )
     run.add_argument(
         "-v",
         "--verbose",
@@ -109,6 +114,21 @@ def _add_run(commands: Any) -> None:
         help="show what was restored and the outcome on stderr, as CACHESVC_LOG=info does; -vv: as debug",
     )
     run.set_defaults(command=_run)
+
+
+def _is_strict(words: Sequence[str]) -> bool:
+    """Return whether the words of ``run`` or the environment ask for a failure instead of a local compile."""
+    from ..environment.variables import is_switched_on
+
+    return "--strict" in words or is_switched_on("CACHESVC_STRICT")
+
+
+def _launch_unattached(command: Sequence[str], error: CacheSvcError) -> NoReturn:
+    """Start the command of ``run`` as it would start without cachesvc, and say in one line why."""
+    from .launch import execute
+
+    print(printable(f"cachesvc: not attached, the command compiles: {error}"), file=sys.stderr)
+    execute(command, {**os.environ, "CACHESVC_MODE": "off"})
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -127,7 +147,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "CACHESVC_LOG": ("", "info", "debug")[min(arguments.verbose, 2)],
     }
     variables = {name: value for name, value in by_variable.items() if value}
-    # This command reports a malformed variable once; else each process would report it.
+    # This command reports a malformed variable once; else each process of the command would report it.
     Config.read({**os.environ, **variables})
     launch(arguments.argv, variables)
 

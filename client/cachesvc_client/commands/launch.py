@@ -22,18 +22,23 @@ def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dic
 
 
 def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    """Replace this process by the command, with every Python process of it attached; see `execute`."""
+    environ = environment(variables, os.environ)
+    if why := why_not_attached(command, environ):
+        print(printable(f"cachesvc: {why}"), file=sys.stderr)
+    execute(command, environ)
+
+
+def execute(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by the command: same process id, signals, standard streams and exit status.
 
     If the command cannot be started, exit as a shell does, with one line: 127 if it is not found, 126 if it
     is not executable.
     """
-    environ = environment(variables, os.environ)
-    if why := why_not_attached(command, environ):
-        print(printable(f"cachesvc: {why}"), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execvpe(command[0], list(command), environ)
+        os.execvpe(command[0], list(command), dict(environ))
     except FileNotFoundError:
         print(printable(f"error: {command[0]}: command not found"), file=sys.stderr)
         sys.exit(127)

@@ -18,7 +18,7 @@ from .rules import FileRule, KindRules
 OURS = ("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang")
 """The kinds that load by default, by the names of their packages. The folder of the first one may hold
 folders of others."""
-ON_REQUEST = ("flashinfer", "helion", "deepgemm")
+ON_REQUEST = ("flashinfer", "helion")
 """The kinds of this distribution that no proof backs yet: they load where ``CACHESVC_KINDS`` names them."""
 
 

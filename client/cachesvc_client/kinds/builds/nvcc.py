@@ -27,8 +27,8 @@ _TOOLS = ("ptxas", "fatbinary", "cudafe++", "nvlink", "../nvvm/bin/cicc")
 
 
 def toolkit_home(environ: Mapping[str, str]) -> str:
-    """Return the folder of the CUDA toolkit as FlashInfer (``cpp_ext.get_cuda_path``) and DeepGEMM
-    (``_find_cuda_home``) find it, without the process that they start for that. It may not be there."""
+    """Return the folder of the CUDA toolkit as FlashInfer (``cpp_ext.get_cuda_path``) finds it, without the
+    process that it starts for that. The folder may be absent."""
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     if home:
         return home
