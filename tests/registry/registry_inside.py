@@ -28,6 +28,7 @@ from cachesvc.index.unit import Index
 from cachesvc.registry import answers, download, publish
 from cachesvc.registry.context import Limits, Packs, Registry
 from cachesvc.registry.trust import signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -40,7 +41,6 @@ from cachesvc_client.wire.protocol import (
     CommitRequest,
     ResolveAnswer,
     ResolveRequest,
-    SignerRecord,
     UploadRequest,
 )
 from tests.conftest import new_bucket, new_database

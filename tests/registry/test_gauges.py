@@ -19,11 +19,11 @@ from cachesvc.api.metrics import Metrics
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import retention
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.namespaces import Policy
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import TokenRequest
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.registry import answers, download, publish
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -29,7 +30,7 @@ from cachesvc_client.wire.errors import (
     Unauthenticated,
 )
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
+from cachesvc_client.wire.protocol import ResolveRequest
 
 DAY = 86_400
 

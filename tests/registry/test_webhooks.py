@@ -19,11 +19,11 @@ from cachesvc.registry import reports, webhooks
 from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Outside, Packs, Registry
 from cachesvc.registry.upkeep import gc, holdings, quarantine
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.webhooks import EVENTS, WebhookRecord, WebhookRequest
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest
-from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 DAY = 86_400

@@ -23,9 +23,9 @@ from cachesvc.domain.access import ANY
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.outside import Destinations
 from cachesvc.registry.access import tokens
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.protocol import TokenRequest
 
 from .issuer import Issuer, running_issuer
 

@@ -26,6 +26,7 @@ from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Limits, Outside
 from cachesvc.registry.trust import metadata, publishers, signers
 from cachesvc.registry.upkeep import quarantine
+from cachesvc.schema.access import SignerRecord, TokenRequest
 from cachesvc.schema.publishers import PublisherRequest
 from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.tuf.changes import next_root, next_targets
@@ -38,7 +39,6 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
 from .in_process import Answer, Application
 

@@ -24,13 +24,13 @@ from cachesvc.outside import Destinations
 from cachesvc.registry import audit, webhooks
 from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Outside
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.settings import Settings
 from cachesvc.webhooks import sender
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.protocol import TokenRequest
 
 OPEN = Sender(Destinations(private=True), plain_http=True)
 SECRET = "whsec_" + "a" * 44

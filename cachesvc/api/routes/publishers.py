@@ -16,9 +16,9 @@ from fastapi import APIRouter, Request, Response
 from cachesvc.door.route import DoorRoute
 from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry.trust import publishers
+from cachesvc.schema.access import TokenAnswer
 from cachesvc.schema.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 from cachesvc_client.wire.errors import TooMany, Unavailable
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken
 from ..edge import Json

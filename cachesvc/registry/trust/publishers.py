@@ -15,10 +15,10 @@ from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import signed, workload
 from cachesvc.oidc.signed import Unverified
+from cachesvc.schema.access import TokenAnswer
 from cachesvc.schema.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated, printable
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from ..access import tokens
 from ..audit import note
