@@ -36,10 +36,11 @@ from benchmarks.load.columns import Embedded
 from benchmarks.load.honest import CLIENTS, EVERY_SECONDS, Clients
 from benchmarks.load.hostile import OPENING_SECONDS, REOPEN_SECONDS, Attack
 from cachesvc.cli.signals import interruptible
+from cachesvc.schema.access import TokenAnswer, TokenRequest
 from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import TokenAnswer, TokenRequest, UploadRequest
+from cachesvc_client.wire.protocol import UploadRequest
 from tests.services.certificate import certificate
 
 MIB = 1 << 20

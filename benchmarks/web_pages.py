@@ -32,6 +32,7 @@ from benchmarks.load.columns import Embedded
 from benchmarks.load.filling import FINGERPRINT, SCOPES
 from benchmarks.load.making import pack
 from benchmarks.load.web_rows import ONE_NAMESPACE, add_rows
+from cachesvc.schema.access import TokenAnswer, TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import next_sequence
@@ -39,7 +40,6 @@ from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.partitions import environment
-from cachesvc_client.wire.protocol import TokenAnswer, TokenRequest
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 

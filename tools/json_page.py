@@ -26,7 +26,7 @@ from cachesvc.queries.coverage import Coverage
 from cachesvc.queries.inventory import ShownEntry, ShownName
 from cachesvc.queries.verify import Verification
 from cachesvc.registry.upkeep.backup import BackupPart
-from cachesvc.schema.access import AuditRecord
+from cachesvc.schema.access import AuditRecord, SignerRecord, TokenAnswer
 from cachesvc.schema.entries import (
     EntryRecord,
     ProvenanceRecord,
@@ -60,13 +60,7 @@ from cachesvc_client.queries.provenance import ProvenanceRow
 from cachesvc_client.queries.pull import PulledBundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.protocol import (
-    EnvironmentUse,
-    NameSummary,
-    SignerRecord,
-    TokenAnswer,
-    WhoAmI,
-)
+from cachesvc_client.wire.protocol import EnvironmentUse, NameSummary, WhoAmI
 from cachesvc_client.wire.reports import STATES
 from tools.markdown import DOCS, generated, table
 

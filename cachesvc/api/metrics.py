@@ -150,7 +150,7 @@ class _Backends(Collector):
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        meter = self._registry.meter
+        meter = self._registry.packs.meter
         moved = CounterMetricFamily(
             "cachesvc_blob_bytes",
             "Bytes of packs that passed through this process: in (published) and out (downloaded).",

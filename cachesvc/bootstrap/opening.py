@@ -22,7 +22,7 @@ from cachesvc.index.engine import (
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.outside import Destinations
-from cachesvc.registry.context import Registry
+from cachesvc.registry.context import Outside, Packs, Registry
 from cachesvc.settings import Settings
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.errors import Unavailable
@@ -48,22 +48,22 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
             try:
                 meter = Meter()
                 blobs, links = open_blobs(settings, meter, prove_bucket)
+                on_disk = None if settings.packs_elsewhere else cast(OnDisk, open_folder(settings))
                 own = MemoryHot() if settings.redis else None
                 destinations = Destinations(private=settings.private_addresses)
                 yield Registry(
                     index,
-                    blobs,
+                    Packs(blobs, links, meter, on_disk),
                     hot,
                     limits_of(settings),
-                    links=links,
-                    meter=meter,
                     own=own,
-                    login=login,
+                    outside=Outside(
+                        Issuers(destinations, own=settings.oidc_issuer),
+                        Sender(destinations, plain_http=settings.webhook_plain_http),
+                        login,
+                    ),
                     trust_keys=trust_keys_of(settings),
-                    issuers=Issuers(destinations, own=settings.oidc_issuer),
-                    sender=Sender(destinations, plain_http=settings.webhook_plain_http),
                     mirror=mirror,
-                    on_disk=None if settings.packs_elsewhere else cast(OnDisk, open_folder(settings)),
                     peers=settings.peers,
                 )
             finally:

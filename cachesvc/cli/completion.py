@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cachesvc.schema.access import SignerRecord, TokenAnswer
 from cachesvc.schema.namespaces import NamespaceRecord
 from cachesvc.schema.publishers import PublisherRecord
 from cachesvc_client.queries.names import ask_quickly, registry_names
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer
 
 
 def namespaces(incomplete: str) -> list[str]:

@@ -56,33 +56,47 @@ class PersonLogin:
 
 
 @dataclass(frozen=True, slots=True)
+class Packs:
+    """Where the packs are. ``links``: makes links to the store that ``blobs`` wraps, if readers may use them.
+    ``meter``: counts the calls of ``blobs``. ``on_disk``: the store that ``blobs`` wraps, if it is a
+    folder of this machine."""
+
+    blobs: BlobStore
+    links: Links | None = None
+    meter: Meter = field(default_factory=Meter)
+    on_disk: OnDisk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Whom the registry calls. ``issuers``: the public keys of those who issue tokens to CI jobs and people.
+    ``sender``: sends events to the receivers of webhooks. ``login``: how people log in at an identity
+    provider; ``None`` if they cannot."""
+
+    issuers: Issuers = field(default_factory=Issuers)
+    sender: Sender = field(default_factory=Sender)
+    login: PersonLogin | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """The backends and limits of one registry.
 
     ``hot``: hints that replicas share; an attacker who can write them gains nothing. ``own``: hints of this
-    process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
-    ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
-    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs and people. ``login``: how people
-    log in at an identity provider; ``None`` if they cannot. ``trust_keys``: signs the trust metadata;
-    ``None`` in a registry that has none. ``on_disk``: the store that ``blobs`` wraps, if it is a folder of
-    this machine. ``sender``: sends events to the receivers of webhooks. ``mirror``: what makes this registry
-    a mirror of another; ``None`` if it is none. ``peers``: agents of nodes find packs at each other by this
+    process alone; ``None`` if ``hot`` is of this process alone. ``clock``: seconds of UTC. ``trust_keys``:
+    signs the trust metadata; ``None`` in a registry that has none. ``mirror``: what makes this registry a
+    mirror of another; ``None`` if it is none. ``peers``: agents of nodes find packs at each other by this
     registry.
     """
 
     index: Index
-    blobs: BlobStore
+    packs: Packs
     hot: Hot
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
-    links: Links | None = None
-    meter: Meter = field(default_factory=Meter)
     own: Hot | None = None
-    issuers: Issuers = field(default_factory=Issuers)
-    login: PersonLogin | None = None
+    outside: Outside = field(default_factory=Outside)
     trust_keys: TrustKeys | None = None
-    on_disk: OnDisk | None = None
-    sender: Sender = field(default_factory=Sender)
     mirror: Mirror | None = None
     peers: bool = False
 

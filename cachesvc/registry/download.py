@@ -30,9 +30,9 @@ def pack_url(registry: Registry, revision: Digest, key: str) -> str:
     A client has ``link_seconds`` for a link, less the 5 s for which an answer that has it is cached. The
     store knows no revocation: a link holds to its end. A pack that a mirror does not have yet has no link.
     """
-    if registry.links is None or key.startswith(ABSENT):
+    if registry.packs.links is None or key.startswith(ABSENT):
         return pack_path(revision)
-    return registry.links.link(key, registry.limits.link_seconds)
+    return registry.packs.links.link(key, registry.limits.link_seconds)
 
 
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
@@ -56,7 +56,7 @@ def read_pack(registry: Registry, pack: Pack, start: int, length: int) -> Iterat
     """Yields ``length`` bytes from ``start``, never fewer without an error. Raises ``NotFound`` if GC was
     faster, and ``RangeInvalid`` if the store has only the beginning of the pack."""
     try:
-        return registry.blobs.open(pack.key, start, length)
+        return registry.packs.blobs.open(pack.key, start, length)
     except RangeInvalid:
         raise RangeInvalid(
             f"the registry's store has less of the pack {pack.digest[:19]} than its {pack.size} bytes",

@@ -17,7 +17,7 @@ def readiness(registry: Registry) -> tuple[bool, dict[str, str]]:
 
     A full store is reported, and the registry stays ready: it still serves what the store has.
     """
-    checks = {"index": registry.index.check, "blobs": registry.blobs.check, "hot": registry.hot.check}
+    checks = {"index": registry.index.check, "blobs": registry.packs.blobs.check, "hot": registry.hot.check}
     failures = {name: _failure(check) for name, check in checks.items()}
     ready = all(failures[name] is None or isinstance(failures[name], StorageFull) for name in NEEDED)
     return ready, {name: "ok" if error is None else str(error) for name, error in failures.items()}

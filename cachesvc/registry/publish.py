@@ -93,7 +93,7 @@ def receive(
         chunks, upload.size, extend=lambda: extend_upload(registry, upload, key), clock=registry.clock
     )
     try:
-        registry.blobs.put(key, intake)
+        registry.packs.blobs.put(key, intake)
         record_received(registry, upload, key, intake.digest, intake.size)
     except BaseException:
         end_lease(registry, key)
@@ -133,7 +133,7 @@ def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Ite
     intake = Intake(pack, upload.size, extend=lambda: extend_object(registry, key), clock=registry.clock)
     created = False
     try:
-        registry.blobs.put(key, intake)
+        registry.packs.blobs.put(key, intake)
         received = intake.digest, intake.size
         answer = _commit(registry, token, replace(upload, key=key), verified, request, received)
         created = answer.created

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cachesvc.domain.access import ANY
 from cachesvc.index.unit import Unit
+from cachesvc.schema.access import SignerRecord, TokenRequest
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.errors import InvalidRequest
-from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
 from .access.tokens import create_token, issue
 from .context import Registry

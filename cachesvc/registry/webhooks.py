@@ -62,7 +62,7 @@ def add_webhook(registry: Registry, by: Token, request: WebhookRequest) -> Webho
     """Adds a webhook. Only the answer has its secret. Raises ``InvalidRequest`` for a URL to which nothing is
     sent, ``Forbidden``."""
     demand(by, Action.admin, request.namespace)
-    origin = registry.sender.check(request.url)
+    origin = registry.outside.sender.check(request.url)
     secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     record = WebhookRecord(
         webhook="w-" + secrets.token_hex(8),
@@ -106,7 +106,7 @@ def try_webhook(registry: Registry, by: Token, webhook: str) -> DeliveryOutcome:
     with registry.index.read() as unit:
         record, secret = _administered(unit, by, webhook)
     event = _event(registry, TEST, record.namespace, {"webhook": webhook})
-    return registry.sender.send(record.url, secret, event.id, codec.canonical(event), registry.now)
+    return registry.outside.sender.send(record.url, secret, event.id, codec.canonical(event), registry.now)
 
 
 def announce(
@@ -193,7 +193,7 @@ def deliver(registry: Registry, receiver: Receiver) -> int:
     count = 0
     try:
         for delivery in _due(registry, receiver):
-            outcome = registry.sender.send(
+            outcome = registry.outside.sender.send(
                 receiver.url, receiver.secret, delivery.event, delivery.body, registry.now
             )
             if not outcome.delivered:

@@ -25,9 +25,9 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
+from cachesvc.schema.access import SignerRecord
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust_root.metadata import MAX_AGE, REVOKED, SIGNED_AT, Revocation
-from cachesvc_client.wire.protocol import SignerRecord
 
 from .keys import tuf_key
 

@@ -12,12 +12,11 @@ from cachesvc.registry import inventory
 from cachesvc.registry.access import tokens
 from cachesvc.registry.context import Registry
 from cachesvc.registry.upkeep import quarantine, retention
-from cachesvc.schema.access import Expiry
+from cachesvc.schema.access import Expiry, TokenAnswer
 from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from . import session, text
 

@@ -119,7 +119,7 @@ def login_page(request: Request, next_page: str, error: CacheSvcError | None = N
 def _provider(request: Request) -> dict[str, Any]:
     """Returns the host at which people log in, if they do, and whether this browser can begin here."""
     registry: Registry = request.app.state.registry
-    login = registry.login
+    login = registry.outside.login
     if login is None:
         return {"provider": "", "begins_here": False, "begins_at": ""}
     host = split_url(login.client.issuer, "issuer")[0].netloc

@@ -65,9 +65,11 @@ class Plot:
     lines: tuple[Line, ...]
     top: float
     bar_width: float
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
+
+    # The same for every plot; the template reads them here.
+    width = WIDTH
+    height = HEIGHT
+    left = LEFT
 
 
 def plots_of(days: Sequence[DayOfStarts]) -> tuple[Plot, Plot]:

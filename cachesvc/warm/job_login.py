@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from cachesvc.schema.access import TokenAnswer
 from cachesvc.schema.publishers import ExchangeRequest
 from cachesvc_client.http.origin import split_url
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from .job_token import JobTokenSource
 

@@ -17,9 +17,9 @@ from cachesvc.index.entries.heads import FEW, SMALL_BYTES, Candidate, Place
 from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
+from cachesvc.schema.access import SignerRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
 
 TEAM, BERT, LATEST = Namespace("team"), ShortName("bert"), Tag("latest")

@@ -235,7 +235,13 @@ def test_what_became_inert_is_listed_until_a_hit(index: Index, namespace: str) -
         assert unit.usefulness.inert_since(namespace, 0, 1) == [row]
         assert unit.usefulness.inert_since("other", 0, 10) == []
         withheld = unit.withheld.listing(namespace, 10)
-    assert (row.entry, row.since, row.hosts, row.why, row.withheld) == (entry.entry, 90, 2, "differs", False)
+    assert (row.of.entry, row.since, row.hosts, row.why, row.withheld) == (
+        entry.entry,
+        90,
+        2,
+        "differs",
+        False,
+    )
     assert [(one.since, one.withheld) for one in both] == [(90, False), (50, True)]
     assert [(one.environment, one.since) for one in withheld] == [(THERE, 100)]
     with index.write() as unit:

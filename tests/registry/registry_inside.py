@@ -26,8 +26,9 @@ from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
 from cachesvc.registry import answers, download, publish
-from cachesvc.registry.context import Limits, Registry
+from cachesvc.registry.context import Limits, Packs, Registry
 from cachesvc.registry.trust import signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -40,7 +41,6 @@ from cachesvc_client.wire.protocol import (
     CommitRequest,
     ResolveAnswer,
     ResolveRequest,
-    SignerRecord,
     UploadRequest,
 )
 from tests.conftest import new_bucket, new_database
@@ -119,7 +119,7 @@ class Inside:
         return b"".join(download.read_pack(self.registry, pack, 0, pack.size))
 
     def blobs(self) -> set[str]:
-        return {facts.key for facts in self.registry.blobs.list()}
+        return {facts.key for facts in self.registry.packs.blobs.list()}
 
     def referenced(self) -> set[str]:
         with self.registry.index.read() as unit:
@@ -189,7 +189,7 @@ def inside(
     folder: Path, key: SigningKey, clock: Clock, limits: Limits = LIMITS, column: Column = EMBEDDED
 ) -> Iterator[Inside]:
     index, blobs = column.open(folder)
-    registry = Registry(index, blobs, MemoryHot(clock=clock), limits, clock)
+    registry = Registry(index, Packs(blobs), MemoryHot(clock=clock), limits, clock)
     signers.add_signer(registry, None, SignerRecord(ANY, key.public))
     try:
         yield Inside(registry, key, clock)

@@ -21,6 +21,7 @@ from registry_making import Publication, make
 
 from cachesvc.registry import audit, inventory, startup
 from cachesvc.registry.access import tokens
+from cachesvc.registry.context import Packs
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import fsck, gc, retention
 from cachesvc.schema.namespaces import Policy
@@ -119,8 +120,8 @@ def dies_at(
         with inside(folder, KEY, clock, column=column) as reg:
             fuse = Fuse(steps)
             registry = reg.registry
-            index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.blobs, fuse)
-            act(Inside(dataclasses.replace(registry, index=index, blobs=blobs), KEY, clock))
+            index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.packs.blobs, fuse)
+            act(Inside(dataclasses.replace(registry, index=index, packs=Packs(blobs)), KEY, clock))
 
     return was_killed(dying)
 
@@ -266,8 +267,8 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, crashes: Crashe
             reg.publish(bad)
             if action == "repair":
                 for key in reg.blobs() - {blob}:
-                    reg.registry.blobs.delete(key)
-                reg.registry.blobs.put("packs/u-lost", [b"nobody knows"])
+                    reg.registry.packs.blobs.delete(key)
+                reg.registry.packs.blobs.put("packs/u-lost", [b"nobody knows"])
         died = dies_at(steps, folder, clock, act, crashes.column)
         with inside(folder, KEY, clock, column=crashes.column) as reg:
             act(reg)

@@ -16,11 +16,11 @@ from cachesvc.domain.retention import DAY
 from cachesvc.registry import reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc, retention
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.namespaces import Policy
 from cachesvc.schema.upkeep import FORECAST_DAYS
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}

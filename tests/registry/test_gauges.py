@@ -19,11 +19,11 @@ from cachesvc.api.metrics import Metrics
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import retention
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.namespaces import Policy
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import TokenRequest
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_gauges_sum_up_the_whole_registry(reg: Inside, tmp_path: Path) -> None:
     assert named["cachesvc_namespace_quota_bytes", "team"] == 4 * len(first.pack)
     assert ("cachesvc_namespace_quota_bytes", "other") not in named
 
-    on_disk = replace(reg.registry, on_disk=LocalBlobStore(tmp_path / "packs"))
+    on_disk = replace(
+        reg.registry, packs=replace(reg.registry.packs, on_disk=LocalBlobStore(tmp_path / "packs"))
+    )
     disk = values(Metrics(on_disk, lambda: 0))
     assert 0 <= disk["cachesvc_disk_free_bytes",] <= disk["cachesvc_disk_size_bytes",]
 

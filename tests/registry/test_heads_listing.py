@@ -13,11 +13,11 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.registry.mirror import heads_listing
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import quarantine, retention
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.mirrors import HeadRow
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import SignerRecord
 
 
 @pytest.fixture

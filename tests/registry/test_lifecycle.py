@@ -386,7 +386,7 @@ def test_fsck_checks_everything_page_by_page(reg: Inside, monkeypatch: pytest.Mo
         reg.publish(one)
     assert run_fsck(reg, deep=True) == []
     for key in list(reg.blobs()):
-        reg.registry.blobs.delete(key)
+        reg.registry.packs.blobs.delete(key)
     for size in (1 << 30, 1):
         monkeypatch.setattr(fsck, "_DEEP_BYTES", size)
         findings = run_fsck(reg, deep=True)
@@ -400,7 +400,7 @@ def test_orphans_of_one_check_are_bounded(reg: Inside, monkeypatch: pytest.Monke
     monkeypatch.setattr(fsck, "_PAGE", 2)
     monkeypatch.setattr(fsck, "MAX_FINDINGS", 3)
     for number in range(9):
-        reg.registry.blobs.put(f"packs/u-{number}", [b"x"])
+        reg.registry.packs.blobs.put(f"packs/u-{number}", [b"x"])
     rounds = 0
     while findings := run_fsck(reg):
         assert len(findings) <= 4
@@ -441,9 +441,9 @@ def test_a_finding_that_is_no_longer_true_is_left_alone(reg: Inside) -> None:
     one = new_publication(reg)
     reg.publish(one)
     [key] = reg.blobs()
-    reg.registry.blobs.delete(key)
+    reg.registry.packs.blobs.delete(key)
     [finding] = run_fsck(reg)
-    reg.registry.blobs.put(key, [one.pack])
+    reg.registry.packs.blobs.put(key, [one.pack])
     assert not fsck.repair(reg.registry, ROOT, finding).done
     assert reg.pack(one.revision) == one.pack
     orphan = Finding("orphan", key, "", "")
@@ -461,11 +461,11 @@ def test_a_repair_deletes_an_older_revision_alone_and_a_head_with_its_entry(reg:
     changes.pin(reg.registry, ROOT, first.revision)
     with reg.registry.index.read() as unit:
         keys = {revision: key for revision, _, key, _, _ in unit.inventory.packs("", 10_000)}
-    reg.registry.blobs.delete(keys[first.revision])
+    reg.registry.packs.blobs.delete(keys[first.revision])
     [finding] = run_fsck(reg)
     assert fsck.repair(reg.registry, ROOT, finding).done
     assert reg.pack(second.revision) == second.pack
-    reg.registry.blobs.delete(keys[second.revision])
+    reg.registry.packs.blobs.delete(keys[second.revision])
     [finding] = run_fsck(reg)
     assert fsck.repair(reg.registry, ROOT, finding).done
     assert run_fsck(reg) == []

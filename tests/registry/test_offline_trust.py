@@ -19,6 +19,7 @@ from cachesvc.registry.context import Registry
 from cachesvc.registry.trust import changes as trust_changes
 from cachesvc.registry.trust import metadata as trust
 from cachesvc.registry.trust import signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.trust_changes import KeysRequest, RootRequest, TargetsRequest
 from cachesvc.tuf import changes
 from cachesvc.tuf.draft import Draft
@@ -34,7 +35,6 @@ from cachesvc_client.wire.errors import (
     Untrusted,
 )
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 

@@ -20,6 +20,7 @@ from cachesvc.registry import audit, download, inventory, reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import provenance, signers
 from cachesvc.registry.upkeep import gc, quarantine
+from cachesvc.schema.access import SignerRecord, TokenRequest
 from cachesvc.schema.namespaces import RequireRequest
 from cachesvc.schema.revocations import Revocation, RevocationRequest
 from cachesvc_client.bundle.seal import SigningKey
@@ -33,7 +34,7 @@ from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName
-from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest, SignerRecord, TokenRequest
+from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 WHY = "leaked in a CI log"

@@ -10,10 +10,9 @@ from registry_inside import ROOT, Clock, Column, Inside, inside
 
 from cachesvc.registry import audit
 from cachesvc.registry.access import tokens
-from cachesvc.schema.access import Rotation
+from cachesvc.schema.access import Rotation, TokenAnswer, TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
-from cachesvc_client.wire.protocol import TokenAnswer, TokenRequest
 
 
 @pytest.fixture

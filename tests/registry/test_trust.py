@@ -18,6 +18,7 @@ from tuf.ngclient.config import EnvelopeType
 from cachesvc.domain.access import ANY
 from cachesvc.registry.trust import metadata as trust
 from cachesvc.registry.trust import signers as registry_signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import RevocationRequest
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
@@ -26,7 +27,6 @@ from cachesvc_client.trust_root.policy import SignerPolicy, fits
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
 from cachesvc_client.wire.errors import NotFound, Untrusted
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 

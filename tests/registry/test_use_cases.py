@@ -16,6 +16,7 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.registry import answers, download, publish
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -29,7 +30,7 @@ from cachesvc_client.wire.errors import (
     Unauthenticated,
 )
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
+from cachesvc_client.wire.protocol import ResolveRequest
 
 DAY = 86_400
 
@@ -132,7 +133,7 @@ def test_a_reader_that_began_before_collection_finishes(reg: Inside) -> None:
     upload = reg.begin(one)
     reg.put(upload, one.pack)
     [key] = reg.blobs()
-    chunks = reg.registry.blobs.open(key)
+    chunks = reg.registry.packs.blobs.open(key)
     reg.clock.now += 101
     assert gc.collect(reg.registry).objects == 1
     assert b"".join(chunks) == one.pack
@@ -147,7 +148,7 @@ def test_collection_continues_after_a_killed_collector(reg: Inside) -> None:
         assert unit.objects.mark(key, reg.registry.now + 101)
     with pytest.raises(LeaseLost, match="collected"):
         reg.commit(upload, one)
-    reg.registry.blobs.delete(key)
+    reg.registry.packs.blobs.delete(key)
     assert gc.collect(reg.registry).objects == 1
     with reg.registry.index.read() as unit:
         assert unit.objects.loose(reg.registry.now + 10**6, 10) == []
@@ -260,8 +261,8 @@ def test_a_pack_that_the_store_cut_short_is_named_with_what_repairs_it(reg: Insi
     one = new_publication(reg)
     answer = reg.publish(one)
     pack = download.find_pack(reg.registry, ROOT, answer.revision)
-    reg.registry.blobs.delete(pack.key)
-    reg.registry.blobs.put(pack.key, [one.pack[:100]])
+    reg.registry.packs.blobs.delete(pack.key)
+    reg.registry.packs.blobs.put(pack.key, [one.pack[:100]])
     with pytest.raises(RangeInvalid, match=f"less of the pack .* than its {pack.size} bytes") as caught:
         list(download.read_pack(reg.registry, pack, 100, pack.size - 100))
     assert "admin fsck" in caught.value.hint

@@ -17,13 +17,13 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.outside import Destinations
 from cachesvc.registry import reports, webhooks
 from cachesvc.registry.access import tokens
-from cachesvc.registry.context import Registry
+from cachesvc.registry.context import Outside, Packs, Registry
 from cachesvc.registry.upkeep import gc, holdings, quarantine
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.webhooks import EVENTS, WebhookRecord, WebhookRequest
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest
-from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
@@ -34,7 +34,7 @@ OPEN = Sender(Destinations(private=True), plain_http=True)
 @pytest.fixture
 def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
     with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as one:
-        yield Inside(replace(one.registry, sender=OPEN), one.key, one.clock)
+        yield Inside(replace(one.registry, outside=Outside(sender=OPEN)), one.key, one.clock)
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_an_event_is_sent_again_after_a_failure_and_after_a_restart(
     receiver.answer = 200
     reg.clock.now += 40
     index, blobs = column.open(tmp_path)  # as another process opens them
-    restarted = replace(reg.registry, index=index, blobs=blobs)
+    restarted = replace(reg.registry, index=index, packs=Packs(blobs))
     try:
         assert deliver(restarted) == 1
     finally:

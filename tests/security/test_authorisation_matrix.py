@@ -23,9 +23,10 @@ from cachesvc.index.packs.uploads import Upload
 from cachesvc.outside import Destinations
 from cachesvc.registry import claims, webhooks
 from cachesvc.registry.access import tokens
-from cachesvc.registry.context import Limits
+from cachesvc.registry.context import Limits, Outside
 from cachesvc.registry.trust import metadata, publishers, signers
 from cachesvc.registry.upkeep import quarantine
+from cachesvc.schema.access import SignerRecord, TokenRequest
 from cachesvc.schema.publishers import PublisherRequest
 from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.tuf.changes import next_root, next_targets
@@ -38,7 +39,6 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
 from .in_process import Answer, Application
 
@@ -256,7 +256,7 @@ class World:
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
         # A receiver to which the application sends nothing, and no event of these tests: none waits for the
         # network, and no worker changes the index meanwhile.
-        careless = replace(registry, sender=Sender(Destinations(private=True)))
+        careless = replace(registry, outside=Outside(sender=Sender(Destinations(private=True))))
         inside_here = WebhookRequest(space, "https://127.0.0.1:1/", ("token.expiring",))
         self.webhooks[space] = webhooks.add_webhook(careless, ROOT, inside_here).webhook
         for text in LANES:
@@ -311,9 +311,9 @@ class World:
     def restore(self) -> None:
         """Puts the index and the memory of the process back to what they were."""
         self._pristine.backup(self._index)
-        known = {facts.key for facts in self.reg.registry.blobs.list()}
+        known = {facts.key for facts in self.reg.registry.packs.blobs.list()}
         for key in known - self.reg.referenced():
-            self.reg.registry.blobs.delete(key)
+            self.reg.registry.packs.blobs.delete(key)
         self.reg.clock.now += 6  # nothing that was cached counts any more
         assert not self.changed()
 

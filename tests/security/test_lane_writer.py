@@ -22,10 +22,10 @@ from cachesvc.registry import audit, inventory
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc
 from cachesvc.registry.upkeep import retention as changes
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import TokenRequest
 
 KEPT = 6000
 """Bytes that the namespace keeps: room for the trunk, and for little more."""

@@ -18,6 +18,7 @@ from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.registry.trust import changes as trust_changes
 from cachesvc.registry.trust import metadata as trust
 from cachesvc.registry.trust import signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.trust_changes import KeysRequest
 from cachesvc.tuf import changes, files
 from cachesvc.tuf.draft import Draft
@@ -29,7 +30,6 @@ from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read
 from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import CacheSvcError, HeadConflict, Untrusted
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 

@@ -53,7 +53,7 @@ def _received(reg: Inside, made: Publication, token: Token) -> str:
 
 
 def _stored(reg: Inside) -> int:
-    return sum(facts.size for facts in reg.registry.blobs.list())
+    return sum(facts.size for facts in reg.registry.packs.blobs.list())
 
 
 @pytest.mark.parametrize("second", [TRUNK, OTHER], ids=["one-token", "two-tokens"])

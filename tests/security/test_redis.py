@@ -25,9 +25,9 @@ from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.short_cache import FRESH_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.registry.access import tokens
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Unauthenticated
-from cachesvc_client.wire.protocol import TokenRequest
 
 PREFIX = f"cachesvc/{cachesvc.__version__}/"
 ADMIN = {"token": "t-forged", "label": "x", "role": int(Role.admin), "namespace": "*", "created": 0}

@@ -17,9 +17,9 @@ from registry_making import FINGERPRINT, Publication, Server, make, ok
 
 from cachesvc.api import logs
 from cachesvc.registry.access import tokens
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.protocol import TokenRequest
 
 from .in_process import Application
 

@@ -16,9 +16,9 @@ from registry_making import FINGERPRINT, make, refused
 
 from cachesvc.api.app import create_app
 from cachesvc.registry.access import tokens
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.protocol import TokenRequest
 
 HEADS = 30
 """Heads under the name that is asked for."""

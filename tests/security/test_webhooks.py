@@ -23,13 +23,14 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.outside import Destinations
 from cachesvc.registry import audit, webhooks
 from cachesvc.registry.access import tokens
+from cachesvc.registry.context import Outside
+from cachesvc.schema.access import TokenRequest
 from cachesvc.schema.webhooks import WebhookRequest
 from cachesvc.settings import Settings
 from cachesvc.webhooks import sender
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.protocol import TokenRequest
 
 OPEN = Sender(Destinations(private=True), plain_http=True)
 SECRET = "whsec_" + "a" * 44
@@ -57,7 +58,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def opened(reg: Inside) -> Inside:
-    return Inside(replace(reg.registry, sender=OPEN), reg.key, reg.clock)
+    return Inside(replace(reg.registry, outside=Outside(sender=OPEN)), reg.key, reg.clock)
 
 
 def names_lead_to(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
@@ -220,9 +221,9 @@ def test_the_operator_s_settings_decide_where_events_go(tmp_path: Path) -> None:
         )
         with open_registry(settings) as registry:
             if allowed:
-                assert registry.sender.check("http://127.0.0.1:1/").port == 1
+                assert registry.outside.sender.check("http://127.0.0.1:1/").port == 1
             else:
                 with pytest.raises(InvalidRequest):
-                    registry.sender.check("http://hooks.example/")
+                    registry.outside.sender.check("http://hooks.example/")
                 with pytest.raises(InvalidRequest):
-                    registry.sender.check("https://127.0.0.1/")
+                    registry.outside.sender.check("https://127.0.0.1/")

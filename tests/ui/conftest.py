@@ -45,4 +45,4 @@ def provider(running: Provider, shared_site: Site) -> Iterator[Provider]:
     running.behave()
     let_people_in(shared_site, running)
     yield running
-    object.__setattr__(shared_site.inside.registry, "login", None)
+    object.__setattr__(shared_site.inside.registry.outside, "login", None)

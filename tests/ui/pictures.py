@@ -112,12 +112,12 @@ def main() -> None:
         with running_provider(one.inside.clock) as provider:
             let_people_in(one, provider)
             # The address of a provider as people have one: nothing is asked of it for the picture.
-            login = one.inside.registry.login
+            login = one.inside.registry.outside.login
             client = replace(login.client, issuer="https://login.example/realms/ml")
-            object.__setattr__(one.inside.registry, "login", replace(login, client=client))
+            object.__setattr__(one.inside.registry.outside, "login", replace(login, client=client))
             page.goto(f"{one.url}/ui/login")
             picture(page, FOLDER / "web-login.png")
-            object.__setattr__(one.inside.registry, "login", None)
+            object.__setattr__(one.inside.registry.outside, "login", None)
         log_in(page, one)
         for name, path in pictures(one).items():
             page.goto(one.url + path)

@@ -201,5 +201,5 @@ def let_people_in(one: Site, provider: Provider, **changed: Any) -> None:
     rules = {value: tuple(map(parse_grant, grants)) for value, grants in roles.items()}
     login = PersonLogin(client, page, changed.get("claim", "groups"), rules, changed.get("seconds", 3600))
     registry = one.inside.registry
-    object.__setattr__(registry, "login", login)
-    object.__setattr__(registry, "issuers", Issuers(own=provider.issuer.url, clock=one.inside.clock))
+    object.__setattr__(registry.outside, "login", login)
+    object.__setattr__(registry.outside, "issuers", Issuers(own=provider.issuer.url, clock=one.inside.clock))

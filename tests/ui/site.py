@@ -19,9 +19,9 @@ from cachesvc.registry import reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import quarantine
+from cachesvc.schema.access import SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 HOSTILE = "<script>alert('1')</script>\"'><img src=x onerror=alert(1)>&amp;"

@@ -16,13 +16,13 @@ from cachesvc.queries.coverage import cover
 from cachesvc.queries.planned import Plan
 from cachesvc.registry import names
 from cachesvc.registry.trust import signers
+from cachesvc.schema.access import SignerRecord
 from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import FILTERS, ago_text, count_text, environment_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.partitions import known_partition
-from cachesvc_client.wire.protocol import SignerRecord
 
 from .site import HOSTILE, START, Browser, Page, Site
 

@@ -71,6 +71,6 @@ def test_the_client_s_secret_goes_to_the_provider_alone(
     with caplog.at_level(logging.DEBUG):
         fails(shared_site, provider, 503, "The identity provider cannot be used now")
     assert "compare oidc_client_id, its secret" in caplog.text and "'invalid_client'" in caplog.text
-    assert SECRET not in caplog.text and SECRET not in repr(shared_site.inside.registry.login)
+    assert SECRET not in caplog.text and SECRET not in repr(shared_site.inside.registry.outside.login)
     codes = [line for line in caplog.text.splitlines() if "code=" in line and "cachesvc" in line.split()[:3]]
     assert codes == [], "a code is no line of the log"

@@ -11,13 +11,12 @@ from cachesvc.registry import audit
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import provenance, signers
 from cachesvc.registry.upkeep import fsck, gc, retention
-from cachesvc.schema.access import AuditPage, Expiry, Rotation
+from cachesvc.schema.access import AuditPage, Expiry, Rotation, SignerRecord, TokenAnswer, TokenRequest
 from cachesvc.schema.entries import MAX_PAGE
 from cachesvc.schema.namespaces import NamespaceRecord, Policy, RequireRequest
 from cachesvc.schema.revocations import Revocation, RevocationRequest, RevokedSigner
 from cachesvc.schema.upkeep import CollectPlan, Finding, FsckPage, Repaired
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken
 from ..edge import Json

@@ -16,9 +16,9 @@ from fastapi import APIRouter, Request, Response
 from cachesvc.door.route import DoorRoute
 from cachesvc.oidc.issuers import WAIT_SECONDS
 from cachesvc.registry.trust import publishers
+from cachesvc.schema.access import TokenAnswer
 from cachesvc.schema.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 from cachesvc_client.wire.errors import TooMany, Unavailable
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken
 from ..edge import Json
@@ -62,7 +62,7 @@ async def post_exchange(registry: TheRegistry, request: Request, body: ExchangeR
     if isinstance(given, publishers.Asked):
         await _wait(request.app.state.waiting_for_issuers, given.issuer, given.keys)
         async with _one_after_the_other():
-            registry.issuers.check_known(given.issuer)
+            registry.outside.issuers.check_known(given.issuer)
         given = await to_thread.run_sync(publishers.exchange, registry, body, limiter=limiter)
     answer = Json(given, 201)
     answer.headers["Cache-Control"] = "no-store"

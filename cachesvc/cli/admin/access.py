@@ -22,14 +22,21 @@ from cachesvc.console.output import (
     show_table,
 )
 from cachesvc.queries.registry_calls import all_pages, path_with_query
-from cachesvc.schema.access import AuditPage, Expiry, Rotation
+from cachesvc.schema.access import (
+    DEFAULT_TOKEN_DAYS,
+    AuditPage,
+    Expiry,
+    Rotation,
+    SignerRecord,
+    TokenAnswer,
+    TokenRequest,
+)
 from cachesvc.schema.namespaces import BOUNDS, NamespaceRecord, Policy, RequireRequest
 from cachesvc_client.console.listing import moment
 from cachesvc_client.console.tables import bytes_text, time_text
 from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.wire.requirement import Requirement
 from cachesvc_client.wire.sizes import parse_size
 from cachesvc_client.wire.suggestion import did_you_mean

@@ -13,6 +13,7 @@ import typer
 from cachesvc.console.output import Apply, AsJson, show_line, show_plan
 from cachesvc.domain.offers import OfferFacts, withheld
 from cachesvc.queries.registry_calls import all_pages
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.entries import EntryPage, RevisionRecord
 from cachesvc.schema.namespaces import NamespaceRecord
 from cachesvc_client.bundle.check import Policy
@@ -25,7 +26,7 @@ from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.names import LATEST, Name, Namespace
-from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
+from cachesvc_client.wire.protocol import EntrySummary
 from cachesvc_client.wire.text import count_text
 
 from ..arguments import parse_namespace, parse_option

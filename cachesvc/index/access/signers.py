@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import RevokedSigner, WithheldName
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import SignerRecord
 
 from ..sql import insert_unless_there, run_change, run_on_driver
 from ..tables import EntryRow, NamespaceRow, RevisionRow, RevokedSignerRow, SignerRow

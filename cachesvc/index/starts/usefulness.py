@@ -43,10 +43,8 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class InertPlace:
-    """An environment whose hosts report a revision inert since its last hit there. ``since``: when the first
-    of its ``hosts`` did. ``why``: what differed there in the last such start. ``withheld``: whether the
-    revision is not offered there any more."""
+class NamedRevision:
+    """A revision, and the entry that it belongs to."""
 
     entry: Digest
     revision: Digest
@@ -55,6 +53,15 @@ class InertPlace:
     tag: Tag
     target: Target
     lane: Lane | None
+
+
+@dataclass(frozen=True, slots=True)
+class InertPlace:
+    """An environment whose hosts report a revision inert since its last hit there. ``since``: when the first
+    of its ``hosts`` did. ``why``: what differed there in the last such start. ``withheld``: whether the
+    revision is not offered there any more."""
+
+    of: NamedRevision
     facts: dict[str, str]
     hosts: int
     since: int
@@ -341,7 +348,7 @@ class Usefulness:
 
 
 def _inert_place(row: Any) -> InertPlace:
-    return InertPlace(
+    of = NamedRevision(
         entry=Digest(row.entry),
         revision=Digest(row.revision),
         namespace=Namespace(row.namespace),
@@ -349,6 +356,9 @@ def _inert_place(row: Any) -> InertPlace:
         tag=Tag(row.tag),
         target=Target(row.target),
         lane=Lane(row.lane) if row.lane else None,
+    )
+    return InertPlace(
+        of=of,
         facts=row.facts,
         hosts=row.hosts,
         since=row.since,

@@ -44,7 +44,9 @@ def begin(registry: Registry, attempt: Attempt) -> str:
     people, ``NotFound`` if no one logs in at a provider here."""
     login = login_of(registry)
     try:
-        return authorization_url(login.client, registry.issuers.endpoints(login.client.issuer), attempt)
+        return authorization_url(
+            login.client, registry.outside.issuers.endpoints(login.client.issuer), attempt
+        )
     except Unavailable as error:
         raise _unavailable(login, error) from None
 
@@ -65,10 +67,10 @@ def complete(
     """
     login = login_of(registry)
     try:
-        endpoints = registry.issuers.endpoints(login.client.issuer)
+        endpoints = registry.outside.issuers.endpoints(login.client.issuer)
         code = code_of_answer(login.client, endpoints, attempt, answer)
         before_asking()
-        person = redeem(login.client, registry.issuers, attempt, code, registry.clock())
+        person = redeem(login.client, registry.outside.issuers, attempt, code, registry.clock())
     except Unavailable as error:
         raise _unavailable(login, error) from None
     grants = grants_of(login.rules, login.claim, person.claims)
@@ -84,9 +86,9 @@ def complete(
 
 def login_of(registry: Registry) -> PersonLogin:
     """Returns how people log in at a provider. Raises ``NotFound`` if they cannot."""
-    if registry.login is None:
+    if registry.outside.login is None:
         raise NotFound("nobody logs in at an identity provider here", "log in with a token")
-    return registry.login
+    return registry.outside.login
 
 
 def _open(

@@ -13,16 +13,11 @@ from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.index.unit import Unit
-from cachesvc.schema.access import Expiry, Rotation
+from cachesvc.schema.access import DEFAULT_TOKEN_DAYS, Expiry, Rotation, TokenAnswer, TokenRequest
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import (
-    DEFAULT_TOKEN_DAYS,
-    TokenAnswer,
-    TokenRequest,
-    WhoAmI,
-)
+from cachesvc_client.wire.protocol import WhoAmI
 
 from ..audit import note
 from ..context import Registry

@@ -86,7 +86,7 @@ def _receive(registry: Registry, mirror: Mirror, revision: Digest, pack: PackRec
 
     intake = Intake(chunks(), pack.size, extend=lambda: extend_object(registry, key), clock=registry.clock)
     try:
-        registry.blobs.put(key, intake)
+        registry.packs.blobs.put(key, intake)
     except Corrupt as error:
         raise Unavailable(error.message, "the upstream's store is damaged, or it lies") from None
     except (Untrusted, ProtocolMismatch) as error:
@@ -95,7 +95,7 @@ def _receive(registry: Registry, mirror: Mirror, revision: Digest, pack: PackRec
         text = f"the upstream leads elsewhere for the pack of revision {revision}"
         raise Unavailable(text, "the mirror's operator: look into its log") from None
     if intake.digest != pack.digest:
-        registry.blobs.delete(key)
+        registry.packs.blobs.delete(key)
         raise Unavailable(
             f"the upstream sent other bytes for revision {revision} than the signed ones",
             "its store is damaged, or it lies: cachesvc admin fsck --deep there",

@@ -17,6 +17,7 @@ from itertools import pairwise
 from cachesvc.index.entries.entries import Published
 from cachesvc.index.mirrors import ABSENT, MirroredHead
 from cachesvc.index.unit import Unit
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.entries import MAX_WHY
 from cachesvc.schema.mirrors import MAX_HEADS, HeadRow
 from cachesvc.upstream.upstream import is_silence
@@ -33,7 +34,6 @@ from cachesvc_client.wire.errors import (
     Untrusted,
     printable,
 )
-from cachesvc_client.wire.protocol import SignerRecord
 
 from ..answers import forget_answers
 from ..context import Registry

@@ -15,10 +15,10 @@ from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import signed, workload
 from cachesvc.oidc.signed import Unverified
+from cachesvc.schema.access import TokenAnswer
 from cachesvc.schema.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated, printable
-from cachesvc_client.wire.protocol import TokenAnswer
 
 from ..access import tokens
 from ..audit import note
@@ -49,7 +49,7 @@ def _rules_key(issuer: str) -> str:
 def add_publisher(registry: Registry, by: Token, request: PublisherRequest) -> PublisherRecord:
     """Adds a rule. Raises ``InvalidRequest`` for one that lets strangers publish, ``Forbidden``."""
     demand(by, Action.admin, request.namespace)
-    if registry.issuers.check(request.issuer).scheme != "https":
+    if registry.outside.issuers.check(request.issuer).scheme != "https":
         demand(by, Action.admin, ANY)  # it makes the registry ask a server of its own machine
     rules.check_rule(request)
     record = PublisherRecord("p-" + secrets.token_hex(8), registry.now, request)
@@ -124,7 +124,7 @@ def ask_in_memory(registry: Registry, request: ExchangeRequest) -> Asked | None:
     if records is None or not isinstance(parsed.header.get("alg"), str):
         return None
     if (asked := _ask(registry, parsed, records)) is None:
-        registry.issuers.check_known(parsed.issuer)
+        registry.outside.issuers.check_known(parsed.issuer)
     return asked
 
 
@@ -134,14 +134,14 @@ def _ask(registry: Registry, parsed: Unverified, records: list[PublisherRecord])
     if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
         return None
     shares = sorted({record.rule.namespace for record in records})
-    keys = registry.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
+    keys = registry.outside.issuers.prepare(parsed.issuer, shares, algorithm, key_id)
     return None if keys is None else Asked(parsed.issuer, keys)
 
 
 def _answer(
     registry: Registry, request: ExchangeRequest, parsed: Unverified, records: list[PublisherRecord]
 ) -> TokenAnswer:
-    job = workload.verify(parsed, registry.issuers, registry.clock())
+    job = workload.verify(parsed, registry.outside.issuers, registry.clock())
     grant = rules.choose(records, job.audience, job.claims, request)
     return _give(registry, job, grant)
 

@@ -8,12 +8,12 @@ from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import NODE_DAYS
 from cachesvc.index.unit import Unit
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.entries import MAX_DESCENDANTS
 from cachesvc.schema.revocations import Revocation, RevocationRequest, RevokedSigner
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import SignerRecord
 
 from ..access.tokens import MAX_LABEL
 from ..answers import forget_answers

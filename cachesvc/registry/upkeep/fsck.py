@@ -119,11 +119,11 @@ def _problem(registry: Registry, key: str, pack: Digest, size: int, deep: bool) 
     if key.startswith(ABSENT):  # a mirror gets it on the first demand
         return None
     try:
-        stored = registry.blobs.size(key)
+        stored = registry.packs.blobs.size(key)
         if stored != size:
             return "size", f"{stored} bytes in the store, {size} in the index"
         if deep:
-            digest = Digest.of_chunks(registry.blobs.open(key))
+            digest = Digest.of_chunks(registry.packs.blobs.open(key))
             if digest != pack:
                 return "digest", f"{digest} in the store, {pack} in the index"
     except NotFound:
@@ -146,7 +146,7 @@ def _store(registry: Registry) -> FsckPage:
     findings: list[Finding] = []
     checked = 0
     batch: list[tuple[str, int]] = []
-    for facts in registry.blobs.list(PREFIX):
+    for facts in registry.packs.blobs.list(PREFIX):
         checked += 1
         batch.append((facts.key, facts.size))
         if len(batch) == _PAGE:
@@ -175,11 +175,11 @@ def _delete_orphan(registry: Registry, by: Token, key: str) -> Repaired:
         if unit.objects.known([key]):
             return Repaired(False)
     try:
-        size = registry.blobs.size(key)
+        size = registry.packs.blobs.size(key)
     except NotFound:
         return Repaired(False)
     # Each upload has a new random key, and its row comes first: no row can appear for this key.
-    registry.blobs.delete(key)
+    registry.packs.blobs.delete(key)
     with registry.index.write() as unit:
         note(registry, unit, by, "fsck.repair", ANY, key, problem="orphan", bytes=size)
     return Repaired(True)

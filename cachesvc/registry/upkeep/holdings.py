@@ -63,7 +63,7 @@ def read_holdings(registry: Registry) -> Holdings:
         tuple(_use(registry, row) for row in namespaces),
         expiring,
         0 if oldest is None else max(now - oldest, 0),
-        registry.on_disk.disk() if registry.on_disk is not None else None,
+        registry.packs.on_disk.disk() if registry.packs.on_disk is not None else None,
         waiting,
         0 if oldest_event is None else max(now - oldest_event, 0),
         given_up,

@@ -32,7 +32,7 @@ def _remove(registry: Registry, key: str) -> bool:
     with registry.index.write() as unit:
         if not unit.objects.mark(key, registry.now):
             return False
-    registry.blobs.delete(key)
+    registry.packs.blobs.delete(key)
     with registry.index.write() as unit:
         unit.objects.forget(key)
     return True

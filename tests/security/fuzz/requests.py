@@ -15,11 +15,11 @@ from registry_inside import START, Clock, Inside, inside
 from registry_making import FINGERPRINT, make
 
 from cachesvc.registry.access import tokens
+from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ALL
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import TokenRequest
 from cachesvc_client.wire.records import PAYLOAD_TYPE
 
 from ..in_process import Answer, Application

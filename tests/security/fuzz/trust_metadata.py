@@ -12,6 +12,7 @@ from typing import Any
 
 from securesystemslib.signer import CryptoSigner
 
+from cachesvc.schema.access import SignerRecord
 from cachesvc.tuf import files
 from cachesvc.tuf.files import RoleKeys
 from cachesvc.tuf.keys import signer
@@ -21,7 +22,6 @@ from cachesvc_client.trust_root.signed import canonical_json
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.records import Statement
 
 from .choices import mutate, mutate_bytes

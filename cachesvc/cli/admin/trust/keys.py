@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import RevokedSigner
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.suggestion import nearest
 
 from ...arguments import parse_option

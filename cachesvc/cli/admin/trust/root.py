@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import RevokedSigner
 from cachesvc.schema.trust_changes import KeysRequest, TrustState
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, key_text
 from cachesvc_client.queries.names import Connection
 from cachesvc_client.trust_root.metadata import Revocation
 from cachesvc_client.wire.errors import InvalidRequest
-from cachesvc_client.wire.protocol import SignerRecord
 
 from ..connection import connect, connect_over_http
 from .offline import (

@@ -21,12 +21,12 @@ from cachesvc.console.output import (
     show_table,
 )
 from cachesvc.queries.registry_calls import path_with_query
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import Revocation, RevocationRequest, RevokedSigner
 from cachesvc_client.bundle.seal import PublicKey, key_text
 from cachesvc_client.console.listing import Columns, moment, name_and_lane
 from cachesvc_client.console.tables import time_text
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.text import count_text
 
 from ... import completion

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from cachesvc.console.output import Apply, AsJson, show_plan
+from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import Revocation, RevocationRequest
 from cachesvc.schema.trust_changes import TrustState
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.text import count_text
 
 from ... import completion
