@@ -204,9 +204,9 @@ def _merge(
     folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool, runners: Sequence[str]
 ) -> None:
     """Show the reports of several environments as one; end with its status."""
-    from cachesvc.warm.report.env_matrix import read_reports
+    from cachesvc.warm.report.merged import merge_environments
 
-    matrix = read_reports(folder, str(name), [str(job.target) for job in jobs], runners)
+    matrix = merge_environments(folder, str(name), [str(job.target) for job in jobs], runners)
     if report:
         write("--report", report, matrix.markdown())
     if as_json:

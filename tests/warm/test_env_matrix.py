@@ -77,8 +77,8 @@ def test_what_failed_or_is_missing_somewhere_is_named(run: Run, tmp_path: Path) 
     done = run("--report", "out.md")
     assert done.returncode == 9, done.stderr
     assert done.stdout.splitlines()[-2:] == [
-        "bert/default is failed on 2.15.0, cpu avx2 (new.json): a <b> | ?[2Jc",
-        "vit/default is missing on 2.15.0, cpu avx2 (new.json)",
+        "bert/default is failed on 2.15.0, cpu avx2 (new): a <b> | ?[2Jc",
+        "vit/default is missing on 2.15.0, cpu avx2 (new)",
     ]
     markdown = (tmp_path / "out.md").read_text()
     assert "| 2.15.0 | cpu avx2 | cpython-311 | failed | missing |" in markdown and "<b>" not in markdown
@@ -110,8 +110,7 @@ def test_a_runner_without_a_matrix_is_a_mistake(tmp_path: Path, plain_environmen
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [
-        (None, 4, "no report (*.json) in it"),
-        ("", 2, "not JSON"),
+        (None, 4, "no report (*.json)"),
         ("[" * 10_000, 2, "not JSON"),
         ("[]", 2, "no report of cachesvc.warm/2 with its environment"),
         (
@@ -129,6 +128,18 @@ def test_what_is_no_report_is_refused_in_one_line(
     done = run()
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", '{"error": {"code": "not_found", "message": "no such spec"}}'])
+def test_a_run_that_failed_before_it_had_a_target_is_named_with_its_reason(
+    run: Run, tmp_path: Path, text: str
+) -> None:
+    write(tmp_path, "today.json", "2.13.0", BOTH)
+    (tmp_path / "reports" / "new.json").write_text(text)
+    done = run()
+    assert done.returncode == 9, done.stderr
+    assert "2 of 2 are warm, in 1 environments; 1 runners without a target" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("new: nothing was warmed: ")
 
 
 def test_a_report_on_another_name_is_refused(run: Run, tmp_path: Path) -> None:

@@ -1,18 +1,16 @@
-"""Merge the reports of several runners, one for each environment, into one grid. Pure but for reading."""
+"""Show the reports of several runners, one for each environment, as one grid. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from cachesvc_client.console.tables import aligned, environment_label
-from cachesvc_client.wire.errors import InvalidRequest, NotFound, NotWarm
+from cachesvc_client.console.tables import aligned
+from cachesvc_client.wire.errors import NotWarm
 
 from ..verdict.results import GOOD
-from .read import load_report
-from .render import FORMAT, escape
+from .render import escape
 
 MATRIX_FORMAT = "cachesvc.warm.matrix/1"
 """The ``format`` of the merged reports in JSON."""
@@ -117,40 +115,3 @@ class EnvironmentMatrix:
         warm = self.exit_status == 0
         document = {"format": MATRIX_FORMAT, "name": self.name, "warm": warm, "environments": environments}
         return {**document, "absent": list(self.absent), "errors": dict(self.errors)}
-
-
-def read_reports(
-    folder: Path, name: str, targets: Sequence[str], runners: Sequence[str] = ()
-) -> EnvironmentMatrix:
-    """Read every ``*.json`` file of a folder as a report of ``warm --json`` on ``name``.
-
-    ``runners``: names of files, without ``.json``, that must be there. Raises ``NotFound`` if there is no
-    report at all, and ``InvalidRequest`` for one that is no such report.
-    """
-    files = sorted(folder.glob("*.json"))
-    if not files:
-        raise NotFound(
-            f"--env-matrix {folder}: no report (*.json) in it",
-            "each runner writes one: cachesvc warm SPEC --json > FOLDER/NAME.json",
-        )
-    rows = sorted((_read(path, name) for path in files), key=lambda row: (row.label, row.file))
-    absent = [runner for runner in runners if not (folder / f"{runner}.json").is_file()]
-    return EnvironmentMatrix(name, tuple(targets), tuple(rows), tuple(absent))
-
-
-def _read(path: Path, name: str) -> EnvironmentReport:
-    report = load_report(path)
-    try:
-        if report["format"] != FORMAT:
-            raise ValueError
-        built, facts = str(report["name"]), dict(report["environment"])
-        outcomes = {str(row["target"]): row for row in report["targets"]}
-        statuses = {target: str(row["status"]) for target, row in outcomes.items()}
-        reasons = {target: "; ".join(map(str, row["reasons"]))[:500] for target, row in outcomes.items()}
-    except (TypeError, KeyError, ValueError):
-        raise InvalidRequest(
-            f"{path}: no report of {FORMAT} with its environment", "give what cachesvc warm --json prints"
-        ) from None
-    if built != name:
-        raise InvalidRequest(f"{path}: a report on {built[:200]}, and this run is about {name}")
-    return EnvironmentReport(path.name, environment_label(facts), statuses, reasons)

@@ -40,15 +40,17 @@ class MergedReport:
         failed = self.absent or any(run.exit_status for run in self.runs)
         return NotWarm.exit_status if failed else self.matrix().exit_status
 
-    def matrix(self) -> EnvironmentMatrix:
-        """Return the grid: each environment, with the targets that any of the runs has."""
+    def matrix(self, declared: Iterable[str] = ()) -> EnvironmentMatrix:
+        """Return the grid: each environment, with the declared targets, or those that any of the runs has."""
         names = {run.head.name: None for run in self.runs if run.head}
-        targets = {outcome.target: None for run in self.runs for outcome in run.outcomes}
+        targets = tuple(declared) or tuple(
+            dict.fromkeys(outcome.target for run in self.runs for outcome in run.outcomes)
+        )
         rows = [_row(run) for run in self.runs if run.head]
         errors = {run.runner: run.error.text for run in self.runs if run.error}
         rows.sort(key=lambda row: (row.label, row.file))
         name = next(iter(names), "warm")
-        return EnvironmentMatrix(name, tuple(targets), tuple(rows), self.absent, errors)
+        return EnvironmentMatrix(name, targets, tuple(rows), self.absent, errors)
 
     def summary(self) -> str:
         """Return one line."""
@@ -127,6 +129,20 @@ def merge_reports(places: Iterable[Path], runners: Sequence[str] = ()) -> Merged
         listed = ", ".join(map(str, places))
         raise NotFound(f"{listed}: no report (*.json)", "cachesvc warm SPEC --json > FOLDER/RUNNER.json")
     return MergedReport(runs, tuple(runner for runner in runners if runner not in present))
+
+
+def merge_environments(
+    folder: Path, name: str, targets: Sequence[str], runners: Sequence[str] = ()
+) -> EnvironmentMatrix:
+    """Return the grid of the reports of a folder, each of which must have these targets.
+
+    Raises what `merge_reports` raises, and ``InvalidRequest`` for reports on another name.
+    """
+    merged = merge_reports([folder], runners)
+    built = next((run.head.name for run in merged.runs if run.head), name)
+    if built != name:
+        raise InvalidRequest(f"{folder}: a report on {built[:200]}, and this run is about {name}")
+    return merged.matrix(targets)
 
 
 def _row(run: RunReport) -> EnvironmentReport:
