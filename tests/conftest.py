@@ -39,7 +39,13 @@ OWN_SERVERS = {"server", "own_server", "own_column_server", "registry", "command
 MARKS_OF_PLACES = {
     "compiles": ("e2e", "faults", "warm/test_run.py", "differences/test_differences.py"),
     "servers": (
-        *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
+        *(
+            "agent",
+            "deploy",
+            "registry/test_claims.py",
+            "registry/test_collectors.py",
+            "registry/test_faults.py",
+        ),
         *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),
         *(
             "registry/test_mirror.py",
@@ -64,6 +70,7 @@ MARKS_OF_PLACES = {
         *("kinds/test_cuda.py", "graphs/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
         *(
             "registry/test_stateful.py",
+            "versions",
             "warm/test_claims.py",
             "security/fuzz",
             "security/test_authorisation_matrix.py",
