@@ -107,7 +107,7 @@ class SpecMaker:
             call, problem = self._importable(candidate)
             if not problem:
                 # A class of the program itself has another name when it is imported, so another model hash.
-                digest = "" if seen.what.startswith("__main__.") else seen.digest
+                digest = "" if seen.what.startswith("__main__.") else seen.module.digest
                 problem = self._prove(call, candidate.args, target, digest)
             if not problem:
                 return {"factory": call, **({"args": candidate.args} if candidate.args else {})}, ""
@@ -224,8 +224,8 @@ def _targets(seen: CompiledSeen, ident: str) -> list[Target]:
 
 def _compile_keys(seen: CompiledSeen) -> dict[str, Any]:
     keys, how = dict[str, Any](), seen.compile
-    if seen.dtype in MODEL_DTYPES:
-        keys["dtypes"] = [seen.dtype]
+    if seen.module.dtype in MODEL_DTYPES:
+        keys["dtypes"] = [seen.module.dtype]
     if how.mode in MODES:
         keys["modes"] = [how.mode]
     if how.options:
@@ -234,6 +234,6 @@ def _compile_keys(seen: CompiledSeen) -> dict[str, Any]:
         keys["dynamic"] = how.dynamic
     if how.fullgraph:
         keys["fullgraph"] = True
-    if seen.device:
-        keys["device"] = "cuda" if seen.device == "cuda:0" else seen.device
+    if seen.module.device:
+        keys["device"] = "cuda" if seen.module.device == "cuda:0" else seen.module.device
     return keys

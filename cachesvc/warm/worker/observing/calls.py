@@ -161,7 +161,7 @@ def _note_call(subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     with _lock:
         if not seen.calls and seen.is_module:
             _describe(seen, subject)
-        device = seen.device.partition(":")[0] or "cpu"
+        device = seen.module.device.partition(":")[0] or "cpu"
         if torch.is_autocast_enabled(device):
             call.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
         if any(_key(call) == _key(other) for other in seen.calls):
@@ -173,12 +173,12 @@ def _note_call(subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 def _describe(seen: CompiledSeen, module: Any) -> None:
     from cachesvc_client.environment.model_hash import model_hash
 
-    seen.digest = str(model_hash(module) or "")
+    seen.module.digest = str(model_hash(module) or "")
     tensors = [*module.parameters(), *module.buffers()]
     dtypes = {str(item.dtype).removeprefix("torch.") for item in tensors if item.is_floating_point()}
-    seen.dtype = dtypes.pop() if len(dtypes) == 1 else ""
+    seen.module.dtype = dtypes.pop() if len(dtypes) == 1 else ""
     devices = {str(item.device) for item in tensors}
-    seen.device = devices.pop() if len(devices) == 1 else ""
+    seen.module.device = devices.pop() if len(devices) == 1 else ""
 
 
 def _key(call: CallSeen) -> str:

@@ -49,12 +49,21 @@ class CompileOptions:
 
 
 @dataclass(slots=True)
+class ModuleSeen:
+    """Describes a module at its first call. ``digest``: its model hash. ``dtype`` and ``device``: of all its
+    tensors, empty if they differ; a dtype is that of the floating point ones."""
+
+    digest: str = ""
+    dtype: str = ""
+    device: str = ""
+
+
+@dataclass(slots=True)
 class CompiledSeen:
     """Describes one compiled callable: a module, or a function.
 
-    ``what``: its class or name. ``where``: the line that called ``torch.compile``. ``digest``: the model
-    hash of a module at its first call. ``dtype``: of all its floating point tensors, empty if they differ.
-    ``threads``: of torch when the program had just imported it.
+    ``what``: its class or name. ``where``: the line that called ``torch.compile``. ``threads``: of torch
+    when the program had just imported it.
     """
 
     what: str
@@ -62,9 +71,7 @@ class CompiledSeen:
     where: str = ""
     compile: CompileOptions = field(default_factory=CompileOptions)
     problems: list[str] = field(default_factory=list)
-    digest: str = ""
-    dtype: str = ""
-    device: str = ""
+    module: ModuleSeen = field(default_factory=ModuleSeen)
     threads: int = 0
     candidates: list[Candidate] = field(default_factory=list)
     calls: list[CallSeen] = field(default_factory=list)
