@@ -82,7 +82,7 @@ def node(
     from cachesvc.agent.round import Selection
     from cachesvc.agent.watch import FactorPattern, Pattern
     from cachesvc_client.config.settings import Config
-    from cachesvc_client.node.store import max_store_bytes
+    from cachesvc_client.node.parts.pack_store import max_store_bytes
     from cachesvc_client.wire.durations import parse_duration
     from cachesvc_client.wire.sizes import parse_size
 

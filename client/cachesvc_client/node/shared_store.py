@@ -26,8 +26,9 @@ from ..wire.digest import Digest
 from ..wire.errors import InvalidRequest, NotFound, Untrusted
 from ..wire.node_list import MAX_LIST_BYTES
 from ..wire.records import MAX_ENVELOPE_BYTES
+from .parts.pack_store import Download
 from .path_owners import refuse_foreign_path
-from .store import Download, NodeStore
+from .store import NodeStore
 from .store_files import LAYOUT, open_plain_file, remove_entry
 
 READABLE = ("packs", "lists", "envelopes", "trust")
