@@ -12,6 +12,8 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.options",
     "cachesvc_client.kinds.own_place",
     "cachesvc_client.process.folders",
+    "cachesvc_client.process.files",
+    "cachesvc_client.process.kinds",
     "cachesvc_client.process.output",
     "cachesvc_client.session.sessions",
     "cachesvc_client",

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from cachesvc_client.node.parts.pack_store import Download
 from cachesvc_client.node.shared_store import READABLE
-from cachesvc_client.node.store import Download, NodeStore
+from cachesvc_client.node.store import NodeStore
 from cachesvc_client.node.store_files import LAYOUT, remove_entry
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.config.settings import Config
-from cachesvc_client.node.store import DEFAULT_MAX_BYTES, NodeStore
+from cachesvc_client.node.parts.pack_store import DEFAULT_MAX_BYTES
+from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
 

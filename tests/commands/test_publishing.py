@@ -57,8 +57,8 @@ class RemoteOfOlderRegistry(CountingRemote):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        ask = self._exchange.call
-        self._exchange.call = lambda method, path, *arguments, **more: ask(
+        ask = self.exchange.call
+        self.exchange.call = lambda method, path, *arguments, **more: ask(
             method, path.replace("/v1/bundles", "/v1/unheard-of"), *arguments, **more
         )
 

@@ -121,8 +121,8 @@ def test_the_order_of_attention_kernels_is_settled_before_it_is_in_a_key(
     """Otherwise the key of a process that called attention before is another. A GPU shows it:
     `benchmarks/gpu/false_hits.py`, "attention before"."""
     events: list[str] = []
-    monkeypatch.setattr(ambient, "settle_attention_order", lambda: events.append("settled"))
-    monkeypatch.setattr(ambient, "_backend_getters", lambda: events.append("read") or ())
+    monkeypatch.setattr(attention, "settle_attention_order", lambda: events.append("settled"))
+    monkeypatch.setattr(attention, "backend_getters", lambda: events.append("read") or ())
     for function in (torch.softmax, torch.relu):
         traced = torch.fx.Graph()
         traced.call_function(function, (traced.placeholder("x"),))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.node.store import CRASH_SECONDS, NodeStore
+from cachesvc_client.node.parts.revision_marks import CRASH_SECONDS
+from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
 
 ENTRY, REVISION, OTHER = (Digest.of(text) for text in (b"entry", b"revision", b"other"))

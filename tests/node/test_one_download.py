@@ -9,7 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cachesvc_client.node import store as store_module
+from cachesvc_client.node.parts import pack_store as store_module
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
 

@@ -392,7 +392,7 @@ def test_a_folder_in_which_something_changed_lately_stays(tmp_path):
 
 
 def test_where_processes_cannot_be_seen_in_time_folders_go_by_age(tmp_path, monkeypatch):
-    monkeypatch.setattr("cachesvc_client.node.private_folders.SWEEP_SECONDS", -1.0)
+    monkeypatch.setattr("cachesvc_client.node.parts.private_folders.SWEEP_SECONDS", -1.0)
     assert run_in_child(lambda: NodeStore(tmp_path).folder(DIGEST)) == 0
     [path] = (tmp_path / "v1/folders").iterdir()
     unused(tmp_path)
@@ -420,7 +420,7 @@ def test_sequences_only_rise(tmp_path):
 
 
 def test_a_distrusted_revision_stays_marked_until_another_replaces_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("cachesvc_client.node.store._MAX_DISTRUSTED", 3)
+    monkeypatch.setattr("cachesvc_client.node.parts.revision_marks._MAX_DISTRUSTED", 3)
     store, other = NodeStore(tmp_path), Digest.of(b"another revision")
     assert not store.distrusts(DIGEST, other)
     store.distrust(DIGEST, other)

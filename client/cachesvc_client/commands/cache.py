@@ -86,7 +86,7 @@ def _dir(arguments: argparse.Namespace) -> int:
 
 
 def _size(arguments: argparse.Namespace) -> int:
-    from ..node.store import max_store_bytes
+    from ..node.parts.pack_store import max_store_bytes
     from ..node.usage import measure
 
     root, bound = _root(), max_store_bytes()
@@ -105,7 +105,8 @@ def _size(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from ..node.store import NodeStore, max_store_bytes
+    from ..node.parts.pack_store import max_store_bytes
+    from ..node.store import NodeStore
     from ..node.usage import measure
 
     try:

@@ -1,13 +1,98 @@
-"""Reads the bodies of uploads from files while they are sent."""
+"""Uploads a revision: its pack is read from a file while it is sent."""
 
 from __future__ import annotations
 
+import itertools
+import urllib.parse
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ..wire.errors import Corrupt, StorageFull
+from ..bundle.file import bundle_head
+from ..wire.errors import Corrupt, NotFound, ProtocolMismatch, StorageFull
+from ..wire.protocol import (
+    BundleRequest,
+    CommitAnswer,
+    CommitRequest,
+    StoredAnswer,
+    UploadAnswer,
+    UploadRequest,
+)
+from .calls import Calls
 from .timed import CHUNK
+
+_QUERY_FIELDS = ("namespace", "name", "lane", "head", "deed")
+"""Fields of a `BundleRequest` that its query carries by their own names."""
+
+
+class Uploads(Calls):
+    """The routes by which a revision comes to a registry."""
+
+    def begin_upload(self, request: UploadRequest, deadline: float | None = None) -> UploadAnswer:
+        """Takes a lease. ``abort`` gives it back; otherwise it ends by itself."""
+        return self.call("POST", "/v1/uploads", request, UploadAnswer, deadline=deadline, idempotent=False)
+
+    def put_pack(
+        self, upload: UploadAnswer, pack: Path | BinaryIO, size: int, deadline: float | None = None
+    ) -> StoredAnswer:
+        """Streams ``size`` bytes from a file (or from the position of an open one); memory does not grow with
+        the size. A retry begins at the start, as the registry allows. Raises ``Corrupt`` if the file ends
+        early."""
+        if not upload.pack_path.startswith("/") or upload.pack_path.startswith("//"):
+            raise ProtocolMismatch(f"{self.exchange.origin}: an upload goes to the registry itself")
+        start = 0 if isinstance(pack, Path) else pack.tell()
+        answer = self.exchange.call(
+            "PUT",
+            upload.pack_path,
+            lambda: file_chunks(pack, start, size),
+            deadline=deadline,
+            idempotent=True,
+            length=size,
+            transfer=True,
+        )
+        return self.parse(StoredAnswer, answer.body)
+
+    def put_bundle(
+        self,
+        request: BundleRequest,
+        envelope: bytes,
+        pack: Path | BinaryIO,
+        size: int,
+        deadline: float | None = None,
+    ) -> CommitAnswer:
+        """Does ``begin_upload``, ``put_pack`` and ``commit`` in one request. A retry sends the whole request
+        again, which is a success. Raises ``NotFound`` from a registry that knows only the three."""
+        start = 0 if isinstance(pack, Path) else pack.tell()
+        head = bundle_head(envelope)
+        answer = self.exchange.call(
+            "POST",
+            f"/v1/bundles?{_query(request)}",
+            lambda: itertools.chain([head], file_chunks(pack, start, size)),
+            deadline=deadline,
+            idempotent=True,
+            length=len(head) + size,
+            transfer=True,
+        )
+        return self.parse(CommitAnswer, answer.body)
+
+    def commit(self, upload: str, request: CommitRequest, deadline: float | None = None) -> CommitAnswer:
+        """Makes the uploaded revision the head. May be sent twice: the same manifest again is a success."""
+        path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}/commit"
+        return self.call("POST", path, request, CommitAnswer, deadline=deadline)
+
+    def abort(self, upload: str, deadline: float | None = None) -> None:
+        """Gives a lease back. An upload that does not exist any more is a success."""
+        with suppress(NotFound):
+            path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}"
+            self.exchange.call("DELETE", path, None, deadline=deadline, idempotent=True)
+
+
+def _query(request: BundleRequest) -> str:
+    fields: dict[str, object] = {name: getattr(request, name) for name in _QUERY_FIELDS}
+    if request.claim is not None:
+        fields |= {"claim": request.claim.key, "holder": request.claim.holder, "fence": request.claim.fence}
+    return urllib.parse.urlencode({name: value for name, value in fields.items() if value is not None})
 
 
 def file_chunks(pack: Path | BinaryIO, start: int, size: int) -> Iterator[bytes]:

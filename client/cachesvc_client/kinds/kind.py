@@ -157,43 +157,12 @@ class LatePart(Generic[_Part]):
             self.loaded.forget(paths)
 
 
-class KindState:
-    """The state of one kind in one process: what was used of its folder, and the hooks that record it.
+class KindUses:
+    """What one process used and made of a kind's folder, as the kind's hooks recorded it.
 
-    Every method does nothing by default, so a kind overrides what it has. Paths are relative to the kind's
-    folder unless a parameter is called ``root``, which is the absolute folder.
+    Every method answers that there is nothing by default, so a kind overrides what it has. Paths are relative
+    to the kind's folder unless a parameter is called ``root``, which is the absolute folder.
     """
-
-    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
-
-    def start_recording(self) -> None:
-        """Record what only a process can record that restored everything else. Called by `warm`, before the
-        application's first compile, in a process whose files become an entry."""
-
-    def not_recorded(self) -> Iterable[str]:
-        """Yield why something was not recorded after `start_recording`, in words for the user."""
-        return ()
-
-    def compile_again(self) -> None:
-        """Make again what this process would find in the compiler's own folder, and what is captured only
-        where it is made. Called by `warm`, before the application's first compile, in the process that
-        compiles over tuning results."""
-
-    def set_environment(self, fingerprint: Fingerprint) -> None:
-        """Take the detected environment. Called once, before `use_folder`."""
-
-    def use_folder(self, root: Path) -> None:
-        """Begin to use ``root``; called again with another folder, and then that one counts. Never raises."""
-
-    def leave_folder(self) -> None:
-        """Forget the folder that was used so far, in which nothing was compiled."""
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow the compilers to use these files, which a verified revision has installed in ``root``."""
-
-    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
-        """Treat files of these paths and records of these keys as never used, since their code is wrong."""
 
     def found_keys(self) -> set[str]:
         """Return those of `used_keys` whose files were found, and not made by this process."""
@@ -261,6 +230,44 @@ class KindState:
     def seconds(self) -> float:
         """Return the seconds that the kind's hooks took themselves."""
         return 0.0
+
+
+class KindState(KindUses):
+    """The state of one kind in one process: what it is told, and the hooks that record what was used.
+
+    Every method does nothing by default, so a kind overrides what it has.
+    """
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
+
+    def start_recording(self) -> None:
+        """Record what only a process can record that restored everything else. Called by `warm`, before the
+        application's first compile, in a process whose files become an entry."""
+
+    def not_recorded(self) -> Iterable[str]:
+        """Yield why something was not recorded after `start_recording`, in words for the user."""
+        return ()
+
+    def compile_again(self) -> None:
+        """Make again what this process would find in the compiler's own folder, and what is captured only
+        where it is made. Called by `warm`, before the application's first compile, in the process that
+        compiles over tuning results."""
+
+    def set_environment(self, fingerprint: Fingerprint) -> None:
+        """Take the detected environment. Called once, before `use_folder`."""
+
+    def use_folder(self, root: Path) -> None:
+        """Begin to use ``root``; called again with another folder, and then that one counts. Never raises."""
+
+    def leave_folder(self) -> None:
+        """Forget the folder that was used so far, in which nothing was compiled."""
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the compilers to use these files, which a verified revision has installed in ``root``."""
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat files of these paths and records of these keys as never used, since their code is wrong."""
 
     def switched_off(self) -> str:
         """Return the setting that keeps the compiler from its own cache in this process, or an empty text."""

@@ -22,7 +22,7 @@ from ..wire.records import Manifest
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey
     from ..trust.accept import Accepted
-    from .store import Watcher
+    from .parts.pack_store import Watcher
 
 
 class PackSource(ABC):

@@ -77,7 +77,7 @@ class Staging:
             shutil.rmtree(root / self._name, ignore_errors=True)
 
     def receive(self, path: Path, size: int) -> None:
-        """Unpacks the frames that are complete (see `store.Watcher`). Waits at most two seconds, once."""
+        """Unpacks the frames that are complete (see `Watcher`). Waits at most two seconds, once."""
         frames = self._manifest.frames
         try:
             while not self._off and self._unpacked < len(frames) and self._may_go_on():
@@ -91,7 +91,7 @@ class Staging:
             self._stop(error)
 
     def is_whole(self) -> bool:
-        """Returns whether every frame was checked (see `store.Watcher`). The frames lie back to back from the
+        """Returns whether every frame was checked (see `Watcher`). The frames lie back to back from the
         pack's magic, which was read, to its end (`Layout`)."""
         return 0 < self._unpacked == len(self._manifest.frames)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .private_folders import PrivateFolders
-from .store import JUST_USED_SECONDS
+from .parts.pack_store import JUST_USED_SECONDS
+from .parts.private_folders import PrivateFolders
 from .store_files import LAYOUT, StoreFiles, remove_entry
 
 _CACHED = {

@@ -17,7 +17,7 @@ from ..wire.records import PackRecord
 
 if TYPE_CHECKING:
     from ..http.registry import Remote
-    from ..node.store import Watcher
+    from ..node.parts.pack_store import Watcher
     from .settings import RestoreTarget
 
 
@@ -65,8 +65,8 @@ class RegistryPack(PackSource):
     def _leave_slow(self) -> None:
         """Raise ``Unavailable`` for a pack that came so slowly a while ago that this start would wait in
         vain. A thread downloads it for a later start."""
-        from ..node.slow_downloads import REMEMBERED_SECONDS
-        from ..node.store import STALLED_SECONDS
+        from ..node.parts.pack_store import STALLED_SECONDS
+        from ..node.parts.slow_downloads import REMEMBERED_SECONDS
 
         store, pack = self.target.store, self.record
         left = store.slow.seconds_left(pack.digest, pack.size)

@@ -71,7 +71,7 @@ class Skip(NamedTuple):
 
 @dataclass(slots=True)
 class FrameFacts:
-    """Holds what must be the same in a service, besides the code and the guards of a frame.
+    """What must be the same in a service, besides the code and the guards of a frame.
 
     Attributes:
         settings: The settings of the process, see `ambient.settings`.
@@ -95,7 +95,7 @@ class FrameFacts:
 
 @dataclass(slots=True)
 class FrameOutput:
-    """Holds what Dynamo made of a frame, and the globals that this reads.
+    """What Dynamo made of a frame, and the globals that this reads.
 
     Attributes:
         bytecode: What Dynamo made of the code; ``None`` for a frame that it skips.
@@ -119,7 +119,7 @@ class FrameOutput:
 
 @dataclass(slots=True)
 class RecordedFrame:
-    """Holds one frame as Dynamo left it.
+    """One frame as Dynamo made it.
 
     Attributes:
         code: The function's code, as a ``SerializedCode`` of PyTorch's.

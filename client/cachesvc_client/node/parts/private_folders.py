@@ -14,10 +14,10 @@ import secrets
 import time
 from pathlib import Path
 
-from ..wire.digest import Digest
-from . import folder_users
-from .path_owners import refuse_foreign
-from .store_files import StoreFiles, remove_entry
+from ...wire.digest import Digest
+from .. import folder_users
+from ..path_owners import refuse_foreign
+from ..store_files import StoreFiles, remove_entry
 
 SWEEP_SECONDS = 5.0
 """Seconds in which a sweep looks at the processes of this host, at most."""
@@ -69,7 +69,7 @@ class PrivateFolders:
     def sweep(self, settled: float = SETTLED_SECONDS) -> None:
         """Remove the folders that no process is seen to use, and in which nothing changed for ``settled``
         seconds. To be called where no one waits. Raise ``OSError``."""
-        from .folder_readers import folders_in_sight  # a start makes folders, and sweeps none
+        from ..folder_readers import folders_in_sight  # a start makes folders, and sweeps none
 
         marks = folder_users.marks_by_folder(self._files)
         names = {path.name for path, _ in self._files.entries("folders")} | marks.keys()

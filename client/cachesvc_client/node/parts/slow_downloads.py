@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Iterator
 
-from ..wire.digest import Digest
-from ..wire.errors import StorageFull, Unavailable
-from .store_files import StoreFiles
+from ...wire.digest import Digest
+from ...wire.errors import StorageFull, Unavailable
+from ..store_files import StoreFiles
 
 PART = "slow"
 """Name of the part of a store that has the marks, each named by its pack."""

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..wire.digest import Digest
-from .store_files import StoreFiles, is_same_file
+from ...wire.digest import Digest
+from ..store_files import StoreFiles, is_same_file
 
 PART = "loading"
 """Name of the part of a store that has the marks."""

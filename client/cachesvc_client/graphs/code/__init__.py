@@ -1,0 +1,1 @@
+"""Digests code and values of an application, alike in every process."""

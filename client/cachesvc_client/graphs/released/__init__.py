@@ -1,0 +1,1 @@
+"""Compares the loaded torch with torch as it was released."""

@@ -1,0 +1,27 @@
+"""Takes claims of what is missing, so that one process compiles it for all."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
+from ..wire.errors import ClaimLost
+from .calls import Calls
+
+
+class Claims(Calls):
+    """The routes of claims."""
+
+    def claim(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
+        """Takes a claim, or waits for it as long as the request says; the ``deadline`` must be later than
+        that."""
+        return self.call("POST", "/v1/claims", request, ClaimAnswer, deadline=deadline)
+
+    def renew_claim(self, claim: ClaimRef, deadline: float | None = None) -> ClaimAnswer:
+        """Says that the holder still compiles. Raises ``ClaimLost`` if the claim has another holder."""
+        return self.call("POST", "/v1/claims/renew", claim, ClaimAnswer, deadline=deadline)
+
+    def release_claim(self, request: ClaimRelease, deadline: float | None = None) -> None:
+        """Gives a claim back. A claim that is over is a success."""
+        with suppress(ClaimLost):
+            self.tell("POST", "/v1/claims/release", request, deadline)

@@ -1,0 +1,1 @@
+"""The parts of the node store: packs, kept answers, marks of revisions, private folders."""
