@@ -42,7 +42,7 @@ class Policy:
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name}: {least} to {most}")
 
-    def shown(self) -> dict[str, int | str]:
+    def as_answer(self) -> dict[str, int | str]:
         """Return the bounds as answers of commands have them."""
         return {name: _shown(getattr(self, name), most) for name, (_, most) in BOUNDS.items()}
 

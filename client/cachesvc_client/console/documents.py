@@ -75,9 +75,9 @@ def error_record(error: CacheSvcError) -> dict[str, Any]:
 
 def present(value: object) -> Any:
     """Return a value as answers have it: records as objects with all their fields, numbers under names with
-    their unit, and times as texts. A record with a method ``shown`` says itself how an answer has it."""
-    if shown := getattr(type(value), "shown", None):
-        return shown(value)
+    their unit, and times as texts. A record with a method ``as_answer`` says itself how an answer has it."""
+    if as_answer := getattr(type(value), "as_answer", None):
+        return as_answer(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         starts = {name: fields.pop(name) for name in STATES} if isinstance(value, EnvironmentUse) else None

@@ -276,7 +276,7 @@ def _online_key(registry: Connection) -> tuple[str, TrustState]:
     state = read_state(registry)
     if state is None or state.online is None:
         raise InvalidRequest(
-            "the registry has no online key" if state is not None else "the registry is of an older version",
+            "the registry has no online key" if state is not None else "the registry is a mirror",
             "set CACHESVC_SERVER_ONLINE_KEY to a key of cachesvc keygen, on every replica, and restart",
         )
     return state.online, state

@@ -12,8 +12,7 @@ from cachesvc_client.wire.errors import NotFound
 
 
 def read_state(registry: Connection) -> TrustState | None:
-    """Return what a registry signs itself; ``None`` for an older one, which has no such route, and
-    for a mirror."""
+    """Return what a registry signs itself; ``None`` for a mirror."""
     with suppress(NotFound):
         return registry.call("GET", "/v1/trust/state", None, TrustState)
     return None
