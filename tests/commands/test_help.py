@@ -88,7 +88,7 @@ def test_every_command_of_the_client_has_the_look_of_the_servers(capsys):
     [
         (["doctr"], ["command: 'doctr'", "did you mean doctor?"]),
         (["cache", "siz"], ["cachesvc-client cache", "did you mean size?"]),
-        (["run", "team/x", "--stict", "--", "python"], ["no option --stict", "did you mean --strict?"]),
+        (["run", "team/x", "--stict"], ["no option --stict", "did you mean --strict?"]),
         (["run", "team/x", "--mode", "readwrit"], ["--mode: 'readwrit'", "did you mean readwrite?"]),
         (["run", "team/x", "python", "-c", "1"], ["too many arguments: python", "NAME -- COMMAND…"]),
         (["explain", "sentiment"], ["not a name: 'sentiment'", "namespace/name"]),
@@ -173,7 +173,7 @@ def test_an_error_is_json_on_stderr_where_json_is_asked_for(server_program, caps
         assert (status, out, json.loads(err)["error"]["code"]) == (2, "", "invalid"), words
     assert main(["explain", "sentiment", "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["error"]["exit_status"] == 2
-    assert main(["run", "team/x", "--mod", "--", "program", "--json"]) == 2
+    assert main(["run", "team/x", "--strict", "--mod", "--", "program", "--json"]) == 2
     assert capsys.readouterr().err.startswith("error: "), "that --json is another program's"
 
 

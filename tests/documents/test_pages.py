@@ -147,7 +147,7 @@ def test_the_messages_that_troubleshooting_quotes_exist() -> None:
     text = (DOCS / "troubleshooting.md").read_text()
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text.partition("## Nothing was installed")[2], re.MULTILINE)
     quoted = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell) if phrase.count(" ") > 1]
-    rooms = ("client/cachesvc_client", "cachesvc/registry", "cachesvc/domain")
+    rooms = ("client/cachesvc_client", "cachesvc/registry", "cachesvc/domain", "cachesvc/index")
     folders = tuple(ROOT / room for room in rooms)
     code = "\n".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
     assert len(quoted) > 4

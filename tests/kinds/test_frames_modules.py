@@ -125,7 +125,7 @@ def test_a_module_is_found_through_the_modules_that_it_lies_in() -> None:
 LATE = """
 import json, sys
 import torch
-from cachesvc_client.kinds.frames.replay import deferred
+from cachesvc_client.kinds.frames import deferred
 codecache = deferred.code_cache()
 package = sys.modules["torch.export.pt2_archive"]
 late = "torch.export.pt2_archive._package" not in sys.modules
@@ -167,7 +167,7 @@ def test_threads_get_the_names_of_a_late_package_when_all_are_there(tmp_path: Pa
     program = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from cachesvc_client.kinds.frames.replay import late_package
+from cachesvc_client.kinds.frames import late_package
 late_package.put_late_package("outer.slow")
 from outer import slow
 assert type(slow) is not type(sys)
