@@ -34,6 +34,11 @@ PLANTS = {
     "above 20 public methods: cachesvc.one.Big": {
         "cachesvc/one.py": "class Big:\n" + "".join(f"    def f{n}(self): ...\n" for n in range(21))
     },
+    "above 20 public methods: cachesvc.one.Heir": {
+        "cachesvc/one.py": "from .other import Part\nclass Heir(Part):\n"
+        + "".join(f"    def f{n}(self): ...\n" for n in range(11)),
+        "cachesvc/other.py": "class Part:\n" + "".join(f"    def g{n}(self): ...\n" for n in range(10)),
+    },
     "above 10 fields: cachesvc.one.Bag": {
         "cachesvc/one.py": "@dataclass\nclass Bag:\n" + "".join(f"    f{n}: int\n" for n in range(11))
     },
