@@ -29,10 +29,10 @@ from cachesvc_client.outcome.send import send
 from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
+from cachesvc_client.ranks.deadline import Deadline
 from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.session.attempt import Attempt
-from cachesvc_client.session.deadline import Deadline
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, NotFound
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload

@@ -124,7 +124,7 @@ FOR_TYPE_CHECKERS = [
     ("cachesvc_client.outcome.report", "cachesvc_client.session.session"),
     ("cachesvc_client.canary.withdraw", "cachesvc_client.session.session"),
     ("cachesvc_client.own_results.keep", "cachesvc_client.session.session"),
-    ("cachesvc_client.ranks.agreement", "cachesvc_client.session.deadline"),
+    ("cachesvc_client.ranks.agreement", "cachesvc_client.session.session"),
     ("cachesvc_client.node.trust_scope", "cachesvc_client.config.settings"),
 ]
 

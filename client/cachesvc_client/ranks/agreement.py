@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..wire.errors import CacheSvcError, Incompatible, StorageFull, Unavailable
 from .job import may_become_rank, misfit, this_job
@@ -17,21 +17,9 @@ from .job import may_become_rank, misfit, this_job
 if TYPE_CHECKING:
     from ..node.store import NodeStore
     from ..trust.accept import Accepted
+    from .deadline import Deadline
     from .job import Job
     from .votes import Vote
-
-
-class AgreementDeadline(Protocol):
-    """Declares what an agreement needs of the deadline of a session."""
-
-    def agreed_too_late(self) -> bool:
-        """Return whether the time in which the ranks must agree is over."""
-
-    def pause(self) -> None:
-        """Sleep between two checks of the vote."""
-
-    def pause_unawaited(self) -> bool:
-        """Sleep until something waits for the restore, at most one pause; return whether something waits."""
 
 
 class Agreement:
@@ -41,7 +29,7 @@ class Agreement:
     A process alone agrees with itself. Only the session's own thread calls these methods.
     """
 
-    def __init__(self, about: Callable[[], Sequence[object]], deadline: AgreementDeadline) -> None:
+    def __init__(self, about: Callable[[], Sequence[object]], deadline: Deadline) -> None:
         self._about, self._deadline = about, deadline
         self._voted = False
 

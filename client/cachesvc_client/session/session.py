@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from ..environment.variables import is_switched_on
 from ..hooks import logger
 from ..hooks.activity import Moment
+from ..ranks.deadline import Deadline
 from ..wire.errors import (
     CacheSvcError,
     Distrusted,
@@ -31,7 +32,6 @@ from ..wire.errors import (
     Untrusted,
 )
 from .attempt import Attempt
-from .deadline import Deadline
 from .options import AttachOptions
 
 if TYPE_CHECKING:
