@@ -274,9 +274,11 @@ def _rotate_own(registry: Connection, names: tuple[str, ...], apply: bool, as_js
 def _online_key(registry: Connection) -> tuple[str, TrustState]:
     """Return the online key that the next root is to name. Raise ``InvalidRequest`` without one."""
     state = read_state(registry)
-    if state is None or state.online is None:
+    if state is None:
+        raise InvalidRequest("the registry is a mirror, which signs nothing", "set CACHESVC_URL to its upstream")
+    if state.online is None:
         raise InvalidRequest(
-            "the registry has no online key" if state is not None else "the registry is a mirror",
+            "the registry has no online key",
             "set CACHESVC_SERVER_ONLINE_KEY to a key of cachesvc keygen, on every replica, and restart",
         )
     return state.online, state
