@@ -275,7 +275,9 @@ def _online_key(registry: Connection) -> tuple[str, TrustState]:
     """Return the online key that the next root is to name. Raise ``InvalidRequest`` without one."""
     state = read_state(registry)
     if state is None:
-        raise InvalidRequest("the registry is a mirror, which signs nothing", "set CACHESVC_URL to its upstream")
+        raise InvalidRequest(
+            "the registry is a mirror, which signs nothing", "set CACHESVC_URL to its upstream"
+        )
     if state.online is None:
         raise InvalidRequest(
             "the registry has no online key",
