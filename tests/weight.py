@@ -20,6 +20,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.hooks.activity",
     "cachesvc_client.hooks.child_processes",
     "cachesvc_client.process.gc_pause",
+    "cachesvc_client.ranks",
     "cachesvc_client.ranks.deadline",
     "cachesvc_client.hooks.imports",
     "cachesvc_client.hooks.kind_counts",

@@ -232,7 +232,7 @@ def _of_module(module: Module) -> Iterator[str]:
 
 
 def _large_classes(known: Mapping[str, Module], imports: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the classes with too many public methods. Those of base classes count, for an object has them all.
+    """Yield the classes with too many public methods. Those of base classes count: an object has them all.
     A class that adds none to a base that is too large itself is not named again."""
     nodes = {
         (name, node.name): node
