@@ -149,7 +149,13 @@ class Engine:
         try:
             yield Container(self, name)
         finally:
-            self.podman("rm", "-f", "-v", "-t", "2", name)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a container. A first attempt fails if the container ends in the moment in which podman kills it."""
+        attempt = self.podman_result("rm", "-f", "-v", "-t", "2", name)
+        if attempt.returncode:
+            self.podman("rm", "-f", "-v", "-i", name)
 
 
 def _limits() -> list[str]:
