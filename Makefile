@@ -72,10 +72,11 @@ tools:
 	@command -v "$${CXX:-g++}" >/dev/null || { \
 		echo "error: no C++ compiler, which torch.compile needs to warm (apt-get install g++)"; exit 1; }
 
-$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml setup.py client/pyproject.toml | tools
+$(STAMP): $(LOCKS) requirements/install.sh tests/collect_rarely.pth pyproject.toml setup.py client/pyproject.toml | tools
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
 	@requirements/install.sh $(VENV) "$(TORCH)"
+	@cp tests/collect_rarely.pth $(VENV)/lib/python3*/site-packages/
 	@rm -f $(VENV)/.installed-* && touch $@
 
 venv: $(STAMP)  ## .venv with everything; instant when it is there

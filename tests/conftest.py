@@ -28,6 +28,11 @@ settings.load_profile("shared")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Processes that tests start, and processes of pytest's workers, collect garbage rarely and not at their end
+# (`collect_rarely.pth`), which takes a third of the CPU time of a process that imports Inductor. Those of
+# other versions of torch do as Python does, and so do benchmarks and `make demo`.
+os.environ["COLLECT_RARELY"] = "1"
+
 # xdist sets it, and commands would fit their tables to it.
 os.environ.pop("COLUMNS", None)
 

@@ -152,7 +152,7 @@ class Engine:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """Remove a container. A first attempt fails if the container ends in the moment in which podman kills it."""
+        """Remove a container. The first attempt fails if the container ends while podman kills it."""
         attempt = self.podman_result("rm", "-f", "-v", "-t", "2", name)
         if attempt.returncode:
             self.podman("rm", "-f", "-v", "-i", name)

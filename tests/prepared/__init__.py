@@ -47,7 +47,7 @@ SERVES = (
 READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX", "LD_PRELOAD")
 """Beginnings of the variables that torch and Python read once: those of an interpreter are those of its
 programs."""
-INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH")
+INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "COLLECT_RARELY")
 """Variables that an interpreter has from this process. The last one lets it import the very tree under test,
 where that is not the one that is installed."""
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -101,12 +102,18 @@ def make(
     return Publication(manifest, key.sign(manifest), out.getvalue())
 
 
+_AUTHORITIES = ssl.create_default_context()
+"""Is made once: to read the certificates takes longer than a request."""
+
+
 class Api:
     """Returns every answer of the registry as an HTTP response."""
 
     def __init__(self, url: str, token: str | None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
+        self.http = httpx.Client(
+            base_url=url, headers=headers, timeout=30, trust_env=False, verify=_AUTHORITIES
+        )
 
     def begin(self, publication: Publication, **changed: Any) -> httpx.Response:
         statement = publication.manifest.statement
