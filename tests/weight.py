@@ -8,6 +8,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session",
     "cachesvc_client.session.attempt",
     "cachesvc_client.session.canary_watch",
+    "cachesvc_client.session.compile_wait",
     "cachesvc_client.process.events",
     "cachesvc_client.session.options",
     "cachesvc_client.kinds.own_place",

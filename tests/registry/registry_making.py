@@ -96,6 +96,7 @@ def make(
         "workload": Workload(model=Digest.of(model)),
         "scopes": ("host",),
         "measured": {"compile": 1.5},
+        "deferrable": True,
         **changed,
     }
     manifest = Manifest(statement=statement, **facts)

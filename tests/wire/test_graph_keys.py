@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from cachesvc_client.kinds import KINDS
-from cachesvc_client.wire.graph_keys import _KINDS, MAX_GRAPH_KEYS, graph_keys, may_wait
+import pytest
+from packing import KEY
+
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.codec import build
+from cachesvc_client.wire.graph_keys import MAX_GRAPH_KEYS, graph_keys
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Manifest, Workload
 
 FX, AOT, CONTENT = "f" + "a" * 51, "a" + "b" * 51, "c" * 52
 
@@ -27,18 +35,19 @@ def test_the_number_of_keys_is_bounded() -> None:
     assert len(graph_keys(paths)) == MAX_GRAPH_KEYS
 
 
+GRAPH = SourceFile("inductor", f"aotautograd/{AOT}/{CONTENT}", b"graph")
+
+
 @pytest.mark.parametrize(
-    ("kinds", "keys", "waits"),
+    ("files", "waits"),
     [
-        ({"inductor", "triton", "frames"}, (FX,), True),
-        ({"inductor"}, (), False),
-        ({"inductor", "torch_extensions"}, (FX,), False),
-        ({"vllm"}, (FX,), False),
+        ([GRAPH, SourceFile("triton", "K1/k.cubin", b"c"), SourceFile("frames", "f.frames", b"f")], True),
+        ([SourceFile("inductor", "cache/" + "0" * 40, b"tuning")], False),
+        ([GRAPH, SourceFile("torch_extensions", "a/b.so", b"library")], False),
+        ([GRAPH, SourceFile("unknown_here", "a", b"a")], False),
     ],
 )
-def test_only_what_a_graph_asks_for_may_wait(kinds: set[str], keys: tuple[str, ...], waits: bool) -> None:
-    assert may_wait(kinds, keys) is waits
-
-
-def test_the_kinds_that_may_wait_exist() -> None:
-    assert {kind.name for kind in KINDS} >= _KINDS
+def test_only_what_a_graph_asks_for_may_wait(tmp_path: Path, files: list[SourceFile], waits: bool) -> None:
+    draft = Draft(Name.parse("team/bert"), Target("bert/bf16"), {"torch": "2.13.0"}, Workload(), ("host",))
+    manifest = build_bundle(files, draft, KEY, tmp_path / "a.cachesvc")
+    assert build(Manifest, json.loads(manifest.encode())).may_wait is manifest.may_wait is waits

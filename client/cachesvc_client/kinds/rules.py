@@ -52,10 +52,12 @@ class FileRule:
 @dataclass(frozen=True, slots=True)
 class KindRules:
     """A kind: its name in manifests and the files that it may hold. What no rule matches is
-    neither captured nor installed."""
+    neither captured nor installed. ``deferrable``: whether a process can do without the files until it
+    compiles a graph; other files are searched for when a library is imported or a kernel is called."""
 
     name: str
     rules: tuple[FileRule, ...]
+    deferrable: bool = False
 
     def rule(self, path: str) -> FileRule | None:
         """Return the first rule for a relative path, or ``None``."""

@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..config.settings import Config
@@ -113,7 +113,7 @@ def send(message: ReportRequest, config: Config, deadline: float) -> ReportAnswe
         return remote.report(message, deadline)
 
 
-def cold_start(names: Sequence[Name], lane: Lane | None, models: Sequence[Digest]) -> ColdStart:
+def cold_start(names: Iterable[Name], lane: Lane | None, models: Sequence[Digest]) -> ColdStart:
     """Returns what a start wanted that restored nothing, within the protocol's bounds."""
     wanted = dict.fromkeys(ColdName(one.namespace, one.name, one.tag, lane) for one in names)
     return ColdStart(tuple(wanted)[:MAX_COLD], tuple(dict.fromkeys(models))[:MAX_COLD])

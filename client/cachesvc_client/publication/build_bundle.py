@@ -109,8 +109,16 @@ def build_bundle(
             attestation=draft.attest(contents.pack) if draft.attest else None,
             proof=draft.proof,
             ancestors=draft.ancestors or None,
+            deferrable=_is_deferrable(files) or None,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()
         write_bundle(path, key.sign(manifest), pack)
     return manifest
+
+
+def _is_deferrable(files: Sequence[SourceFile]) -> bool:
+    """Return whether a process can do without all of these files until it compiles a graph."""
+    from ..kinds import RULES
+
+    return all(file.kind in RULES and RULES[file.kind].deferrable for file in files)

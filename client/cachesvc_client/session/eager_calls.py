@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 from ..ranks.job import this_job
 
@@ -22,12 +22,13 @@ process compiles."""
 class EagerCalls:
     """Counts the calls that ran eagerly, from the first one until the compile may begin."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, seconds: MutableMapping[str, float]) -> None:
+        """``seconds``: where the end adds those in which calls ran eagerly."""
         self.calls = 0
         """How many frames ran eagerly. Threads that count at once may lose one."""
         self.over = False
         """Whether calls compile from now on."""
-        self._label = label
+        self._label, self._spent = label, seconds
         self._began = time.perf_counter()
 
     @property
@@ -57,6 +58,7 @@ class EagerCalls:
         if self.calls:
             then = "it was published and is used now" if restored else "this process compiles now"
             _log.info("%s: %d calls ran eagerly in %.1f s; %s", self._label, self.calls, self.seconds, then)
+            self._spent["eager"] = self.seconds
 
 
 def explain_wait(label: str, reasons: Iterable[str]) -> None:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +17,7 @@ from ..wire.errors import InvalidRequest
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..wire.digest import Digest
+    from ..wire.names import Name
 
 
 class AttachOptions(NamedTuple):
@@ -69,3 +72,17 @@ class AttachOptions(NamedTuple):
             deadline=config.deadline if self.deadline is None else float(self.deadline),
             canary=canary,
         )
+
+
+def demand_bound_keys(every: Iterable[AttachOptions]) -> None:
+    """Raise ``InvalidRequest`` if a process attaches by these options to names of several namespaces, and
+    trusts a key without saying for which."""
+    from ..bundle.seal import require_bound_keys
+    from ..config.settings import Config
+
+    config = Config.read()
+    names: set[Name] = set()
+    for options in every:
+        with suppress(InvalidRequest):  # that session fails by itself
+            names.update(options.over(config).names)
+    require_bound_keys(config.trusted_keys, (name.namespace for name in names))

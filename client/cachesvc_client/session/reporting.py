@@ -11,6 +11,7 @@ from ..outcome.report import make_report
 from ..outcome.start_log import StartLog
 from ..process.events import Listener
 from ..ranks.job import this_job
+from .outcome import SessionReports, explain_end
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -32,11 +33,12 @@ class Reporting(Listener):
         self._process, self._sessions = process, sessions
         self._canary, self._missed_keys = canary, missed_keys
         self._outcome, self._start_log = OutcomeLog(), StartLog()
+        self._reports = SessionReports(process)
 
     def report(self, moment: Moment | None = None) -> Report:
         """Return the `outcome.judge.Report` of this process. ``moment``: why the watch asks for it."""
         results = [session.result for session in self._sessions if session.result is not None]
-        ends = (line for session in self._sessions for line in session.explain_end())
+        ends = (line for session in self._sessions for line in explain_end(session))
         failed = any(session.error is not None for session in self._sessions)
         unattached = "" if self._sessions else _why_not_attached()
         return make_report(self._process, results, ends, self._canary.lines(moment), failed, unattached)
@@ -48,7 +50,6 @@ class Reporting(Listener):
         forgets that SIGINT ended it when an import of dataclasses runs exec().
         """
         from ..node import capture  # noqa: F401
-        from ..outcome import send  # noqa: F401
 
         if this_job() is not None:
             from ..outcome import rank_log  # noqa: F401
@@ -67,19 +68,19 @@ class Reporting(Listener):
         if configs:
             self._say_of_ranks(report, configs[0])
         for session in self._sessions:
-            session.send_report(report, moment, deadline)
+            self._reports.send(session, report, moment, deadline)
         if configs:
             self._start_log.keep(report, self._labels, configs[0].store)
         self._missed_keys.remember(report, moment)
 
     def forked(self) -> None:
-        """Log the outcome of a forked child for itself."""
-        self._outcome = OutcomeLog()
+        """Log and send the outcome of a forked child for itself."""
+        self._outcome, self._reports = OutcomeLog(), SessionReports(self._process)
 
     def send(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
         self._process.watch.flush(timeout)
-        return any(session.reporter is not None and session.reporter.sent for session in self._sessions)
+        return self._reports.sent
 
     @property
     def _labels(self) -> str:

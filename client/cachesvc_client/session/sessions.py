@@ -74,14 +74,14 @@ class Sessions(Listener):
 
     def before_compile(self) -> None:
         """Wait for each session, once and within its deadline. Raises only under CACHESVC_STRICT."""
-        waiting = [session for session in self.sessions if not session.waited]
+        waiting = [session for session in self.sessions if not session.waiting.over]
         if not waiting:
             return
         begin = time.perf_counter()
         for session in waiting:
-            session.begin_compile(begin)
+            session.waiting.begin_compile(begin)
         for session in waiting:
-            session.wait_for_compile(begin)
+            session.waiting.wait_for_compile(begin)
         if self.process.armed and (reason := keys.missing_here()):
             for session in waiting:
                 session.withdraw(reason)
@@ -97,13 +97,13 @@ class Sessions(Listener):
         begin = time.perf_counter()
         for session in self.sessions:
             session.ensure_running()
-        over = [session.wait(session.seconds_left(begin)) for session in self.sessions]
+        over = [session.wait(session.waiting.seconds_left(begin)) for session in self.sessions]
         return all(over)
 
     def runs_eagerly(self) -> bool:
         """Wait for the restore of each session; return whether calls run without a compile for now, because
         another process compiles what a session missed. Does not raise."""
-        each = [session.runs_eagerly() for session in self.sessions if not session.waited]
+        each = [session.waiting.runs_eagerly() for session in self.sessions if not session.waiting.over]
         return any(each)
 
     def traces(self) -> bool:

@@ -11,9 +11,6 @@ from collections.abc import Iterable
 
 MAX_GRAPH_KEYS = 1024
 """Largest number of keys by which one revision is found; the first ones of its files count."""
-_KINDS = frozenset({"inductor", "triton", "frames"})
-"""Kinds of files that a process can do without until it compiles a graph. The others are searched for when a
-library is imported or a kernel is called, before any graph is."""
 _KEY = r"[a-z0-9]{20,81}"
 _KEYED = re.compile(rf"(?:[^/]+/)*({_KEY})/[a-z0-9]{{20,80}}")
 _WHOLE = re.compile(_KEY)
@@ -23,12 +20,6 @@ def graph_keys(paths: Iterable[str]) -> tuple[str, ...]:
     """Returns the keys of the graphs among files, each once, ``MAX_GRAPH_KEYS`` at most. Pure."""
     found = (match[1] for path in paths if (match := _KEYED.fullmatch(path)))
     return tuple(dict.fromkeys(found))[:MAX_GRAPH_KEYS]
-
-
-def may_wait(kinds: Iterable[str], keys: Iterable[str]) -> bool:
-    """Returns whether a revision with files of these kinds and with these keys may be omitted of a restore
-    until a compile searches for one of its graphs. Pure."""
-    return any(keys) and _KINDS.issuperset(kinds)
 
 
 def is_graph_key(text: str) -> bool:

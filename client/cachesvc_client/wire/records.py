@@ -14,7 +14,7 @@ from .ancestors import Ancestor, check_ancestors
 from .codec import canonical
 from .digest import Digest
 from .factors import FactorValue, Facts, Fingerprint
-from .graph_keys import graph_keys, may_wait
+from .graph_keys import graph_keys
 from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 from .partitions import partition
@@ -172,7 +172,7 @@ class Manifest:
     ``attestation``: an in-toto statement of who built the pack from what (`provenance`). ``proof``: on what
     it was shown to work (`proof`). Both are absent in entries of older builders, and older clients ignore
     them. ``ancestors``: the revisions whose code can be in this one (`ancestors`), by digest; absent if there
-    are none.
+    are none. ``deferrable``: the rules of every kind of its files say ``deferrable``; absent if one does not.
     """
 
     statement: Statement
@@ -190,6 +190,7 @@ class Manifest:
     attestation: dict[str, Any] | None = None
     proof: Proof | None = None
     ancestors: tuple[Ancestor, ...] | None = None
+    deferrable: bool | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -218,7 +219,7 @@ class Manifest:
     @property
     def may_wait(self) -> bool:
         """Returns whether a start may leave the revision out until a compile looks for one of its graphs."""
-        return may_wait({record.kind for record in self.files}, self.graph_keys)
+        return bool(self.deferrable and self.graph_keys)
 
     @property
     def partition(self) -> Digest:

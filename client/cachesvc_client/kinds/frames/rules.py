@@ -10,4 +10,4 @@ from __future__ import annotations
 from ..rules import FileRule, KindRules
 
 SUFFIX = ".frames"
-RULES = KindRules("frames", (FileRule(r"[0-9a-f]{64}\.frames", last=True),))
+RULES = KindRules("frames", (FileRule(r"[0-9a-f]{64}\.frames", last=True),), deferrable=True)

@@ -79,4 +79,5 @@ RULES = KindRules(
         FileRule(r"cache/[0-9a-f]{40,64}", write="merge", merge=_merge_json),
         FileRule(r"[a-z0-9]{2}/c[a-z0-9]{20,80}\.picked_kernel"),
     ),
+    deferrable=True,
 )

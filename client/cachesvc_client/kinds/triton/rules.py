@@ -78,4 +78,5 @@ RULES = KindRules(
             r"\.(json|ttir|ttgir|llir|ptx|cubin|hsaco|amdgcn|source|so)"
         ),
     ),
+    deferrable=True,
 )
