@@ -48,9 +48,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the parts that requests need are ``ok``; a part that is not ``ok`` says why."""
+    """Whether the parts that requests need are ``ok``; a part that is not ``ok`` says why.
+    ``writable``: whether publications are accepted."""
 
     ready: bool
+    writable: bool
     parts: dict[str, str]
 
 

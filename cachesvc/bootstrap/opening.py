@@ -28,7 +28,16 @@ from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.errors import Unavailable
 
 from .folders import blob_folder, data_folder, existing_parent, index_file, locked
-from .parts import limits_of, login_of, mirror_of, open_blobs, open_folder, open_hot, trust_keys_of
+from .parts import (
+    limits_of,
+    login_of,
+    mirror_of,
+    open_blobs,
+    open_folder,
+    open_hot,
+    reserve_of,
+    trust_keys_of,
+)
 
 
 @contextmanager
@@ -42,7 +51,12 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
     login = login_of(settings)
     mirror = mirror_of(settings)
     with locked(data_folder(settings.data)) if settings.embedded else nullcontext():
-        index = open_postgresql(settings.database) if settings.database else open_sqlite(index_file(settings))
+        reserve = reserve_of(settings)
+        index = (
+            open_postgresql(settings.database)
+            if settings.database
+            else open_sqlite(index_file(settings), reserve)
+        )
         try:
             hot = open_hot(settings)
             try:
@@ -53,7 +67,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                 destinations = Destinations(private=settings.private_addresses)
                 yield Registry(
                     index,
-                    Packs(blobs, links, meter, on_disk),
+                    Packs(blobs, links, meter, on_disk, reserve),
                     hot,
                     limits_of(settings),
                     own=own,
@@ -86,7 +100,7 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
     with locked(data_folder(settings.data)):
         steps = pending_sqlite(index_file(settings))
         if apply and steps:
-            open_sqlite(index_file(settings)).close()
+            open_sqlite(index_file(settings), reserve_of(settings)).close()
         return steps
 
 

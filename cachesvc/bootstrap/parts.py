@@ -18,6 +18,7 @@ from cachesvc.hot.store import Hot
 from cachesvc.oidc.login import Client
 from cachesvc.registry.context import Limits, PersonLogin
 from cachesvc.registry.mirror.state import Mirror
+from cachesvc.reserve import Reserve
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.upstream.upstream import Upstream
@@ -67,6 +68,15 @@ def _prove(store: BlobStore) -> None:
         raise
     except (Unavailable, StorageFull) as error:
         _log.warning("%s", error)
+
+
+def reserve_of(settings: Settings) -> Reserve:
+    """Return the reserve of the data folder's disk; if that is full, its bytes are free now."""
+    if not settings.embedded:
+        return Reserve()
+    reserve = Reserve(settings.data / "reserve", settings.reserve_bytes)
+    _ = reserve.short
+    return reserve
 
 
 def open_hot(settings: Settings) -> Hot:

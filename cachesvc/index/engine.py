@@ -20,6 +20,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from cachesvc.reserve import Reserve
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable, printable
 
 from . import poolers
@@ -60,11 +61,12 @@ NETWORK_FILESYSTEMS = frozenset(
 (https://www.sqlite.org/wal.html: "WAL does not work over a network filesystem")."""
 
 
-def open_sqlite(path: Path) -> Index:
+def open_sqlite(path: Path, reserve: Reserve | None = None) -> Index:
     """Opens the index in the file ``path``, whose folder exists, and brings it to the newest schema.
 
     WAL, ``BEGIN IMMEDIATE`` for writes, full synchronisation: a committed transaction survives a loss of
     power. Raises ``InvalidRequest`` on a network file system, ``ProtocolMismatch`` for a newer schema.
+    ``reserve``: of the file's disk.
     """
     refuse_network_filesystem(path.parent)
     if path.exists() and not os.access(path, os.W_OK):
@@ -78,7 +80,7 @@ def open_sqlite(path: Path) -> Index:
     )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
-    return _opened(engine)
+    return _opened(engine, reserve)
 
 
 def view_sqlite(path: Path) -> Index:
@@ -232,7 +234,7 @@ def filesystem_type(folder: Path, mounts: str | None = None) -> str:
     return kind
 
 
-def _opened(engine: sa.Engine) -> Index:
+def _opened(engine: sa.Engine, reserve: Reserve | None = None) -> Index:
     try:
         with _errors_at_opening(engine):
             if engine.dialect.name == "postgresql":
@@ -242,7 +244,7 @@ def _opened(engine: sa.Engine) -> Index:
     except BaseException:
         engine.dispose()
         raise
-    return Index(engine)
+    return Index(engine, reserve)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlmodel import Session
 
 from cachesvc import spans
+from cachesvc.reserve import Reserve
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .access.publishers import Publishers
@@ -89,8 +90,9 @@ class Index:
     a block rolls its transaction back.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, reserve: Reserve | None = None) -> None:
         self._reading = engine
+        self._reserve = reserve or Reserve()
         if engine.dialect.name == "postgresql":
             # A read needs no transaction around its statements, so none is begun and ended.
             self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -135,6 +137,7 @@ class Index:
     @contextmanager
     def write(self) -> Iterator[Unit]:
         """Runs one transaction, which is durable when the block ends."""
+        _ = self._reserve.short  # a full disk has the reserve's bytes before the transaction needs them
         with self._turn, _writing(self._writing) as unit:
             yield unit
 

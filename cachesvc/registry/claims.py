@@ -44,6 +44,7 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
     """
     subject, seconds = request.subject, registry.limits.claim_seconds
     demand(token, Action.write, subject.namespace, subject.lane)
+    registry.packs.reserve.demand()  # no one could publish what the claim is for
     key = subject.key
     with registry.index.read() as unit:  # of a fleet, one takes the claim: the others need no transaction
         current = unit.claims.get(key)

@@ -14,6 +14,7 @@ from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
 from cachesvc.oidc.login import Client
+from cachesvc.reserve import Reserve
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.wire.records import MAX_PACK_BYTES
@@ -59,12 +60,13 @@ class PersonLogin:
 class Packs:
     """Where the packs are. ``links``: makes links to the store that ``blobs`` wraps, if readers may use them.
     ``meter``: counts the calls of ``blobs``. ``on_disk``: the store that ``blobs`` wraps, if it is a
-    folder of this machine."""
+    folder of this machine. ``reserve``: of the disk of the data folder."""
 
     blobs: BlobStore
     links: Links | None = None
     meter: Meter = field(default_factory=Meter)
     on_disk: OnDisk | None = None
+    reserve: Reserve = field(default_factory=Reserve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +112,10 @@ class Registry:
     def now(self) -> int:
         """The time in whole seconds of UTC."""
         return int(self.clock())
+
+    @property
+    def grace_ends(self) -> int:
+        """When an object may be deleted that loses its last reference now: at once if the disk of the packs
+        is full. A download under way has its file open, and ends."""
+        hurry = self.packs.on_disk is not None and self.packs.reserve.short
+        return 0 if hurry else self.now + self.limits.grace_seconds

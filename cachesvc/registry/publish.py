@@ -63,6 +63,7 @@ def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAns
     Raises ``Forbidden``, ``TooLarge``, and ``StorageFull`` above the namespace's quota.
     """
     demand(token, Action.write, request.namespace, request.lane)
+    registry.packs.reserve.demand()
     upload = _new_upload(registry, token, request, request.size)
     with registry.index.write() as unit:
         quota = unit.namespaces.quota(request.namespace)
@@ -85,6 +86,7 @@ def receive(
         upload = _own_upload(unit, token, upload_id)
         quota = unit.namespaces.quota(upload.namespace)
     demand_lease(registry, upload)
+    registry.packs.reserve.demand()
     if announced is not None and announced > upload.size:
         raise TooLarge(f"a body of {announced} bytes; the upload declared {upload.size}", BEGIN_AGAIN)
     key = new_key(upload)
@@ -123,6 +125,7 @@ def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Ite
     because no other request names it: the lease is that of the pack's object. Raises what the three raise.
     """
     demand(token, Action.write, request.namespace, request.lane)
+    registry.packs.reserve.demand()
     envelope, pack = split_bundle(chunks)
     with registry.index.read() as unit:
         trusted, quota = accepted_signers(unit, request.namespace)

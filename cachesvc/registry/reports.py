@@ -92,6 +92,7 @@ def _count_together(registry: Registry, sent: Sequence[SentReport]) -> list[Repo
     ]
     moved: set[Namespace] = set()
     try:
+        registry.packs.reserve.demand()
         with registry.index.write() as unit:
             _count_each(registry, unit, sent, answers, moved)
     except Exception as error:  # noqa: BLE001 - the callers get it

@@ -310,7 +310,7 @@ def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]
     """Records for retention that revisions were offered. A failure of this does not fail the resolve."""
     before = registry.now - USED_STEP_SECONDS
     stale = [row.revision for row in rows if row.revision in answered and (row.last_used or 0) < before]
-    if stale:
+    if stale and not registry.packs.reserve.short:
         with suppress(CacheSvcError), registry.index.write() as unit:
             unit.entries.used(stale, registry.now)
 

@@ -226,6 +226,9 @@ class Settings(BaseSettings):
     signs the targets says it with ``cachesvc admin trust max-age``. Not set: 365 days."""
     quota_bytes: Bytes | None = None
     """Bytes of a namespace above which a publication is refused. Not set: none is."""
+    reserve_bytes: Bytes = Field(default=ByteSize(64 << 20))
+    """Bytes of ``data``'s disk, at most a sixteenth of it, that a file named ``reserve`` keeps. A full disk
+    gets them back, and the registry is read-only until there is room. 0: none is kept."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
     """Size of the largest pack that is accepted, in bytes."""
 

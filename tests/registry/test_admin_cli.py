@@ -344,6 +344,29 @@ def test_a_deletion_is_a_plan_until_it_is_applied(
     assert admin("entries", "delete", "--entry", first.manifest.entry.hex[:12]).status == 4
 
 
+def test_a_deletion_finds_an_entry_by_its_first_digits_or_says_that_nothing_matches(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    entry = publish(server, key, team).manifest.entry
+    for text in (entry.hex[:12], str(entry), f"sha256:{entry.hex[:8]}"):
+        plan = admin("entries", "delete", text)
+        assert plan.status == 0 and "would delete 1 entry, " in plan.out, (text, plan)
+    for words, status, hint in (
+        (("0123456789ab",), 4, "0123456789ab"),
+        ((f"{team}/bet",), 4, f"did you mean {team}/bert?"),
+        ((f"{team}/ber",), 4, f"did you mean {team}/bert?"),
+        ((f"{team}/bert:prod",), 4, "latest"),
+        ((team, "--target", "other"), 4, "no entry matches"),
+        (("--model", "ffff"), 4, "no entry matches"),
+        ((entry.hex[:12], "--target", "bert"), 2, "stands alone"),
+    ):
+        answer = admin("entries", "delete", *words)
+        assert (answer.status, answer.out, answer.err.count("\n")) == (status, "", 1), (words, answer)
+        assert hint in answer.err, (words, answer)
+    assert admin("entries", "delete", entry.hex[:12], "--apply").status == 0
+    assert admin("entries", "delete", team).status == 4
+
+
 def test_revisions_are_compared_deleted_and_rolled_back(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:

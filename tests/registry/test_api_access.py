@@ -154,6 +154,7 @@ def test_open_routes_identify_the_service(server: Server) -> None:
     assert ok(api.http.get("/healthz")) == {"status": "ok"}
     assert ok(api.http.get("/readyz")) == {
         "ready": True,
+        "writable": True,
         "parts": {"index": "ok", "blobs": "ok", "hot": "ok"},
     }
     info = ok(api.http.get("/v1/info"))

@@ -27,6 +27,7 @@ from cachesvc.bootstrap import open_registry
 from cachesvc.settings import read_settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import CacheSvcError
+from tests import mounts
 from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
 from tests.services.postgresql import postgresql_server
@@ -370,20 +371,50 @@ def test_a_full_disk_stops_publications_and_nothing_else(small_disk: Server) -> 
             file.write(b"x" * 4096)
     small = make(key, name="small")
     refused(api.put(waiting[0], small.pack), 507, "storage_full", "make room")
-    # The index goes on while its file has room, and is full then.
-    for number in range(3000):
-        answer = api.begin(make(key, name=f"m{number}"))
-        if answer.status_code != 201:
-            break
-    refused(answer, 507, "storage_full", "the index", "make room")
+    refused(api.begin(small), 507, "storage_full", "read-only", "make room")
     [row] = ok(api.resolve())["revisions"]
     assert api.fetch(row["pack_url"]).content == publication.pack
     ready = api.http.get("/readyz")
-    assert ready.status_code == 200 and "No space left" in ready.json()["parts"]["blobs"]
+    assert ready.status_code == 200 and "read-only" in ready.json()["parts"]["blobs"]
+    assert (ready.json()["ready"], ready.json()["writable"]) == (True, False)
     filler.unlink()
     ok(api.publish(small))
+    assert api.http.get("/readyz").json()["writable"] is True
     assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["restarted", "running"])
+def test_an_operator_makes_room_on_a_full_disk(tmp_path: Path, stopped: bool) -> None:
+    """The registry starts, answers and deletes on a disk without a free byte, and publishes again after."""
+    data = tmp_path / "data"
+    with mounts.tmpfs(data, "size=4m,mode=0700"):
+        server = Server(data).start()
+        key = SigningKey.load(data / "signing.key")
+        large = make(key, name="large", content=os.urandom(1_000_000))
+        entry = ok(server.api().publish(large))["entry"]
+        if stopped:
+            server.kill()
+        _fill(data)
+        if stopped:
+            server.start()
+        api = server.api()
+        assert ok(api.http.get("/v1/stats"))["entries"] == 1
+        assert ok(api.resolve(name="large"))["revisions"]
+        ok(api.http.delete(f"/v1/entries/{entry}"))
+        refused(api.begin(make(key, name="other")), 507, "storage_full", "read-only")
+        assert ok(api.http.post("/v1/gc"))["objects"] == 1
+        ok(api.publish(make(key, name="other")))
+        lines = server.end()
+    assert any("read-only until there is room" in line for line in lines)
+    assert any("has room again" in line for line in lines)
+
+
+def _fill(disk: Path) -> None:
+    """Write until not a byte is left."""
+    with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
 
 
 def test_a_disk_that_is_full_at_the_start_is_reported(tmp_path: Path) -> None:

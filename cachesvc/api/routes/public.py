@@ -47,9 +47,10 @@ async def healthz() -> Json:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(registry: TheRegistry) -> Json:
-    """Says whether index, blob store and hot store can be used now. Ready needs the first two."""
-    ready, parts = await to_thread.run_sync(health.readiness, registry)
-    return Json(Readiness(ready, parts), 200 if ready else 503)
+    """Says whether index, blob store and hot store can be used now. Ready needs the first two; with a full
+    disk a registry is ready and not `writable`."""
+    ready, writable, parts = await to_thread.run_sync(health.readiness, registry)
+    return Json(Readiness(ready, writable, parts), 200 if ready else 503)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

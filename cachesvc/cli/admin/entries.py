@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated
 
@@ -10,14 +11,14 @@ import typer
 from cachesvc.console.columns import ENTRY_COLUMNS, NAME_COLUMNS
 from cachesvc.console.output import Apply, AsJson, Form, Output, print_json, show_line, show_plan, show_table
 from cachesvc.queries.inventory import print_entry, read_entry
-from cachesvc.queries.matching import Place, entries_in, names_in
+from cachesvc.queries.matching import Place, entries_in, matching_places, names_in
 from cachesvc.queries.registry_calls import all_pages, complete_digest, path_with_query
 from cachesvc.schema.entries import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.console.documents import error_record
 from cachesvc_client.console.listing import digest_text
 from cachesvc_client.console.tables import bytes_text
-from cachesvc_client.queries.names import Connection
-from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
+from cachesvc_client.queries.names import Connection, namespaces_of
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound
 from cachesvc_client.wire.text import count_text
 
 from .. import completion
@@ -34,7 +35,7 @@ admin.add_typer(entries, name="entries")
 Where = Annotated[
     str | None,
     typer.Argument(
-        help="A namespace, namespace/name, or namespace/name:tag; without: all.",
+        help="A namespace, namespace/name[:tag], or an entry's first digits; with a filter: all.",
         autocompletion=completion.names,
     ),
 ]
@@ -131,18 +132,16 @@ def delete_entries(
 ) -> None:
     """Delete the entries that match, with all their revisions. Pinned entries stay; a
     line for each says so."""
-    place = Place.parse(where) if where is not None else None
     facts = _facts(model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
-    query = {**(place.query() if place else {}), **facts}
-    if not entry and not any(query.values()):
+    if where is None and not entry and not any(facts.values()):
         raise InvalidRequest("that would be every entry", "name a namespace, or give --entry or a filter")
     with connect(context) as registry:
-        if entry:
-            if any(query.values()):
-                raise InvalidRequest("--entry stands alone", "give either entries or a search")
-            rows = [_entry(registry, text) for text in entry]
-        else:
-            rows = list(all_pages(registry, "/v1/entries", EntryPage, None, **query))
+        ids = list(entry or ())
+        if where is not None and not ids and _is_entry(registry, where):
+            where, ids = None, [where]
+        if ids and (where is not None or any(facts.values())):
+            raise InvalidRequest("an entry stands alone", "give either entries or a search")
+        rows = [_entry(registry, text) for text in ids] if ids else _matching(registry, where, facts)
         failed = _delete(registry, rows) if apply else []
     size = sum(row.pack_size for row in rows)
     deleted = len(rows) - len(failed)
@@ -155,6 +154,28 @@ def delete_entries(
         show_line(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
     if failed:
         raise typer.Exit(failed[0][1].exit_status)
+
+
+def _is_entry(registry: Connection, where: str) -> bool:
+    """Return whether a text is an entry's digest or its beginning, and no namespace."""
+    beginning = where.removeprefix("sha256:")
+    if re.fullmatch(r"[0-9a-f]{4,64}", beginning) is None:
+        return False
+    return where != beginning or where not in namespaces_of(registry)
+
+
+def _matching(registry: Connection, where: str | None, facts: dict[str, object]) -> list[EntryRecord]:
+    """Return the entries of that very place, which is no pattern and no part of a name: they will be deleted.
+    Raise ``NotFound`` if there is none."""
+    place = Place.parse(where) if where is not None else None
+    query = {**(place.query() if place else {}), **facts}
+    if rows := list(all_pages(registry, "/v1/entries", EntryPage, None, **query)):
+        return rows
+    if where is None or any(facts.values()):
+        raise NotFound("no entry matches: nothing would be deleted", "see: cachesvc admin entries list")
+    near = [] if place in map(Place, namespaces_of(registry)) else matching_places(registry, where)
+    hint = f"did you mean {near[0].namespace}/{near[0].name}?" if near else ""
+    raise NotFound(f"nothing is under {where[:80]}", hint)
 
 
 def _delete(registry: Connection, rows: list[EntryRecord]) -> list[tuple[EntryRecord, CacheSvcError]]:

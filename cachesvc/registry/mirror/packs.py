@@ -53,6 +53,7 @@ def _pull(registry: Registry, mirror: Mirror, revision: Digest) -> None:
     if not place.key.startswith(ABSENT):
         return
     mirror.demand_open()
+    registry.packs.reserve.demand()
     pack = PackRecord(place.digest, place.size)
     key = f"packs/m-{secrets.token_hex(16)}"
     with registry.index.write_once() as unit:
@@ -124,6 +125,6 @@ def trim(registry: Registry, spare: Digest | None = None) -> int:
         with registry.index.write() as unit:
             unit.mirrors.unplaced(absent)
             if unit.mirrors.place_pack(revision, key, absent):
-                unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+                unit.objects.lease(key, registry.grace_ends)
                 gone, surplus = gone + 1, surplus - size
     return gone

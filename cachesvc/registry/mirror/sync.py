@@ -255,7 +255,7 @@ class _Merge:
         if head is not None:
             before = unit.entries.remove(head.revision)
             if before is not None:
-                unit.objects.lease(before, registry.now + registry.limits.grace_seconds)
+                unit.objects.lease(before, registry.grace_ends)
 
     def _remove(self, entry: Digest, head: Digest) -> None:
         """Removes an entry that the upstream does not have any more."""
@@ -263,7 +263,7 @@ class _Merge:
         with registry.index.write() as unit:
             place = unit.pack_places.of_revision(head)
             for key in unit.entries.remove_whole(entry, head) or ():
-                unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+                unit.objects.lease(key, registry.grace_ends)
         self._mirror.untrusted.pop(head, None)
         if place is not None:
             forget_answers(registry, place.namespace)

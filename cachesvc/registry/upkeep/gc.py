@@ -279,7 +279,7 @@ def _delete(registry: Registry, removable: _Removable) -> int:
             key = unit.entries.remove(removable.row.revision)
             keys = [] if key is None else [key]
         for key in keys:
-            unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+            unit.objects.lease(key, registry.grace_ends)
     return len(keys)
 
 

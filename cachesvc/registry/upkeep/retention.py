@@ -65,7 +65,7 @@ def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | No
         if keys is None:
             raise HeadConflict(f"entry {entry} was changed meanwhile", "look at it again")
         for key in keys:
-            unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+            unit.objects.lease(key, registry.grace_ends)
         place = f"{rows[0].namespace}/{rows[0].name}:{rows[0].tag}"
         note(
             registry,
@@ -96,7 +96,7 @@ def delete_revision(registry: Registry, by: Token, revision: Digest) -> None:
         key = unit.entries.remove(revision)
         if key is None:
             raise HeadConflict(f"revision {revision} was changed meanwhile", "look at it again")
-        unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+        unit.objects.lease(key, registry.grace_ends)
         note(registry, unit, by, "revision.delete", row.namespace, revision, entry=row.entry, **_origin(row))
 
 
