@@ -16,6 +16,7 @@ from cachesvc_client.wire.errors import Forbidden, InvalidRequest
 if TYPE_CHECKING:
     from cachesvc.warm.context import RegistryAccess, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
+    from cachesvc.warm.provenance import BuildOrigin
     from cachesvc_client.bundle.seal import Signer, SigningKey
     from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
@@ -88,7 +89,7 @@ def with_registry(
     registry = _registry_access(context, config, remote, key)
     if key is not None:
         check_publisher(registry.acceptance.policy, key.public, context.name, lane)
-        _warn_of_builder(config, token.builder)
+        _warn_of_builder(config, token.builder, sealing.origin)
     # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
     origin = replace(sealing.origin, identity=token.builder) if sealing.origin else None
     return replace(context, sealing=replace(sealing, key=key, origin=origin), lane=lane, registry=registry)
@@ -113,15 +114,16 @@ def _registry_access(
     return RegistryAccess(remote, acceptance, config.trust_root)
 
 
-def _warn_of_builder(config: Config, identity: BuilderIdentity | None) -> None:
+def _warn_of_builder(config: Config, identity: BuilderIdentity | None, origin: BuildOrigin | None) -> None:
     """Warn if what this run publishes does not meet the user's own requirement: then it is never fresh."""
-    from cachesvc_client.wire.provenance import LOCAL_BUILDER, SOURCE, Dependency
+    from cachesvc_client.wire.provenance import LOCAL_BUILDER, SOURCE, Dependency, tree_named
 
     if config.require is None:
         return
     builder = identity.builder if identity else LOCAL_BUILDER
     ref = Dependency(SOURCE, identity.source).ref if identity else None
-    difference = config.require.difference(builder, ref)
+    tree = tree_named(origin.dependencies) if origin else None
+    difference = config.require.difference(builder, ref, tree)
     if difference is not None:
         typer.echo(
             f"warning: CACHESVC_REQUIRE asks for {config.require}; what this run publishes does not meet it: "

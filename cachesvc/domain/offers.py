@@ -54,7 +54,7 @@ def withheld(row: OfferFacts) -> Difference | None:
         return withdrawn_difference(row.revision, "its signer was removed")
     if row.require is None or row.lane:
         return None
-    difference = _requirement(row.require).difference(row.builder, row.source_ref)
+    difference = _requirement(row.require).difference(row.builder, row.source_ref, None)
     if difference is None:
         return None
     return withdrawn_difference(row.revision, f"{difference}; the namespace requires {row.require}")

@@ -1,15 +1,19 @@
 """Read which commit a folder is a checkout of, from the files of Git.
 
-`git` itself is not started: a repository's settings name programs that it runs, and this process has the
-signing key.
+`git` itself is started for one question alone, `tree_of`: a repository's settings name programs that it runs,
+and this process has the signing key.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
+
+from cachesvc_client.wire.errors import printable
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/[A-Za-z0-9._/+@-]{1,250}")
@@ -19,15 +23,29 @@ _URL = re.compile(r"\s*url\s*=\s*(\S+)\s*")
 _SCHEMES = ("https", "http", "ssh", "git")
 _MAX_BYTES = 4 << 20
 """Largest number of bytes of a file of Git that is read."""
+_RUNS_PROGRAMS = re.compile(r"^\s*\[\s*(?:filter|include|includeif)\b", re.IGNORECASE | re.MULTILINE)
+"""Matches the settings that name programs for `git status`, or other files of settings."""
+_ASK = (
+    *("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
+    *("-c", "protocol.allow=never", "-c", "safe.directory=*", "-c", "core.quotePath=false"),
+    *("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal"),
+    "--ignore-submodules=dirty",
+)
+"""Asks for the files that are not as the commit has them, and runs no program of the repository."""
+_ASK_SECONDS = 20.0
+_MAX_NAMED = 20
+"""Largest number of files that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
     """Describes a checkout. ``uri``: ``git+URL@ref`` of the remote *origin*, without user and password; empty
-    if there is no such remote."""
+    if there is no such remote. ``root``: the folder of its files. ``settings``: the files of its settings."""
 
     commit: str
-    uri: str = ""
+    uri: str
+    root: Path
+    settings: tuple[Path, ...]
 
 
 def find_checkout(folder: Path) -> Checkout | None:
@@ -35,10 +53,39 @@ def find_checkout(folder: Path) -> Checkout | None:
     try:
         for place in (folder, *folder.parents):
             if (place / ".git").exists():
-                return _read(_git_folder(place / ".git"))
+                return _read(place, _git_folder(place / ".git"))
     except (OSError, ValueError):
         return None
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Describes how the files of a checkout differ from its commit. ``changed``: how many do, those that Git
+    neither knows nor ignores among them; ``None`` if that is not known. ``files``: some of them."""
+
+    changed: int | None
+    files: tuple[str, ...] = ()
+
+
+def tree_of(checkout: Checkout) -> Tree:
+    """Return how the files of a checkout differ from its commit, as `git status` says.
+
+    It is not asked where the checkout's settings name a filter or further settings, which are programs that
+    another one chose.
+    """
+    try:
+        if any(_RUNS_PROGRAMS.search(_text(file)) for file in checkout.settings if file.exists()):
+            return Tree(None)
+        environ = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1"}
+        environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0"}
+        asked = subprocess.run(
+            _ASK, cwd=checkout.root, env=environ, capture_output=True, timeout=_ASK_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return Tree(None)
+    lines = sorted(line for line in asked.stdout.decode(errors="replace").split("\0") if line)
+    return Tree(len(lines), tuple(printable(line[3:])[:200] for line in lines[:_MAX_NAMED]))
 
 
 def source_uri(url: str, ref: str = "") -> str:
@@ -66,7 +113,7 @@ def _git_folder(path: Path) -> Path:
     return (path.parent / target).resolve()
 
 
-def _read(git: Path) -> Checkout | None:
+def _read(root: Path, git: Path) -> Checkout | None:
     common = git
     if (git / "commondir").exists():
         common = (git / _text(git / "commondir").strip()).resolve()
@@ -75,7 +122,8 @@ def _read(git: Path) -> Checkout | None:
     commit = _commit_of(ref, git, common) if ref else head
     if not _COMMIT.fullmatch(commit):
         return None
-    return Checkout(commit, source_uri(_origin(common), ref))
+    settings = (common / "config", git / "config.worktree")
+    return Checkout(commit, source_uri(_origin(common), ref), root, settings)
 
 
 def _commit_of(ref: str, git: Path, common: Path) -> str:

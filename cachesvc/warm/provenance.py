@@ -22,9 +22,13 @@ from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.partitions import partition
 from cachesvc_client.wire.provenance import (
+    CHANGED,
     CHECKOUT,
+    CLEAN,
     LOCAL_BUILDER,
     SOURCE,
+    TREE,
+    UNKNOWN,
     BuilderIdentity,
     Dependency,
     Provenance,
@@ -32,7 +36,7 @@ from cachesvc_client.wire.provenance import (
 from cachesvc_client.wire.records import PackRecord
 
 from . import kinds_used
-from .checkout import find_checkout, source_uri
+from .checkout import Tree, find_checkout, source_uri, tree_of
 
 SPEC = "spec"
 """Name of the dependency that is the spec."""
@@ -123,7 +127,7 @@ def _checkout(folder: Path, environ: Mapping[str, str]) -> Dependency | None:
     """Return the checkout around the spec; without one, what the CI system says."""
     found = find_checkout(folder)
     if found is not None:
-        return Dependency(CHECKOUT, found.uri, {"gitCommit": found.commit})
+        return Dependency(CHECKOUT, found.uri, {"gitCommit": found.commit}, _tree_facts(tree_of(found)))
     github = f"{environ.get('GITHUB_SERVER_URL', '')}/{environ.get('GITHUB_REPOSITORY', '')}"
     places = (
         ("GITHUB_SHA", github, environ.get("GITHUB_REF", "")),
@@ -134,6 +138,13 @@ def _checkout(folder: Path, environ: Mapping[str, str]) -> Dependency | None:
         if len(commit) in (40, 64) and set(commit) <= set("0123456789abcdef"):
             return Dependency(CHECKOUT, source_uri(url, ref), {"gitCommit": commit})
     return None
+
+
+def _tree_facts(tree: Tree) -> dict[str, Any]:
+    """Return what a statement says of the files of a checkout."""
+    if not tree.changed:
+        return {TREE: UNKNOWN if tree.changed is None else CLEAN}
+    return {TREE: CHANGED, "changes": tree.changed, "changed": list(tree.files)}
 
 
 def _distributions() -> tuple[Dependency, ...]:

@@ -20,7 +20,7 @@ from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import NotFound, Untrusted
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.provenance import BuilderIdentity
@@ -93,3 +93,10 @@ def test_a_requirement_reaches_a_replica_without_a_shared_store_within_5_seconds
     answer = reg.answer(request, registry=replica)
     assert b'"revisions":[]' in answer and b"the namespace requires" in answer
     assert codec.parse_json(answer, limit=len(answer), what="the answer")["rejected"]
+
+
+def test_a_namespace_cannot_require_how_the_files_of_a_checkout_were(reg: Inside) -> None:
+    """The index does not hold that, so what was published before could not be withheld."""
+    request = RequireRequest(f"{REQUIRED}, tree=clean")
+    with pytest.raises(InvalidRequest, match="CACHESVC_REQUIRE"):
+        provenance.set_requirement(reg.registry, ROOT, Namespace("team"), request)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,70 @@ def test_a_run_of_a_checkout(tmp_path: Path) -> None:
     assert subject == [{"name": "team/vouched:v1 tiny", "digest": {"sha256": pack.digest.hex}}]
 
 
+def committed(folder: Path) -> Path:
+    """Make a repository of one commit with a spec and a model; `.gitignore` ignores `ignored/`."""
+    folder.mkdir()
+    (folder / "warm.toml").write_text(SPEC)
+    (folder / "model.py").write_text("size = 8\n")
+    (folder / ".gitignore").write_text("ignored/\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    return folder / "warm.toml"
+
+
+def tree_facts(spec: Path) -> dict[str, Any]:
+    checkout = (
+        BuildOrigin.of(spec, {})
+        .provenance(Name.parse("a/b"), None, Target("t"), FINGERPRINT, ())
+        .named("checkout")
+    )
+    assert checkout is not None
+    return checkout.annotations
+
+
+def test_the_statement_says_whether_the_files_are_those_of_the_commit(tmp_path: Path) -> None:
+    spec = committed(tmp_path / "app")
+    (spec.parent / "ignored").mkdir()
+    (spec.parent / "ignored" / "log").write_text("x")
+    assert tree_facts(spec) == {"tree": "clean"}
+    (spec.parent / "model.py").write_text("size = 9\n")
+    (spec.parent / "new\x1b.py").write_text("")
+    assert tree_facts(spec) == {"tree": "changed", "changes": 2, "changed": ["model.py", "new?.py"]}
+    subprocess.run(["git", "add", "."], cwd=spec.parent, check=True)
+    assert tree_facts(spec)["changes"] == 2, "what is staged is not of the commit"
+
+
+def test_no_program_of_the_repository_runs_when_its_files_are_compared(tmp_path: Path) -> None:
+    """The process has the signing key."""
+    spec = committed(tmp_path / "app")
+    ran = tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
+    program.chmod(0o755)
+    config = spec.parent / ".git" / "config"
+    before = config.read_text()
+    (spec.parent / ".gitattributes").write_text("*.py filter=x\n")
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for hook in ("post-index-change", "fsmonitor-watchman"):
+        (hooks / hook).symlink_to(program)
+    config.write_text(f"{before}[core]\n\tfsmonitor = {program}\n\thooksPath = {hooks}\n")
+    (spec.parent / "model.py").write_text("size = 9\n")
+    assert tree_facts(spec)["tree"] == "changed"
+    for settings in (f'[filter "x"]\n\tclean = {program}\n', f"[Include]\n\tpath = {tmp_path}/more\n"):
+        (tmp_path / "more").write_text(f'[filter "x"]\n\tclean = {program}\n')
+        config.write_text(before + settings)
+        assert tree_facts(spec) == {"tree": "unknown"}
+    assert not ran.exists()
+
+
+def test_without_git_nobody_says_how_the_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = committed(tmp_path / "app")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tree_facts(spec) == {"tree": "unknown"}
+
+
 def test_an_identity_replaces_the_local_builder(tmp_path: Path) -> None:
     spec = tmp_path / "warm.toml"
     spec.write_text(SPEC)
@@ -83,8 +149,9 @@ def test_an_identity_replaces_the_local_builder(tmp_path: Path) -> None:
 
 def test_what_git_keeps_elsewhere_is_found_and_damage_is_no_error(tmp_path: Path) -> None:
     checkout(tmp_path)
-    expected = Checkout(COMMIT, "git+https://github.com/org/app.git@refs/heads/feature/x")
     git = tmp_path / ".git"
+    settings = (git / "config", git / "config.worktree")
+    expected = Checkout(COMMIT, "git+https://github.com/org/app.git@refs/heads/feature/x", tmp_path, settings)
     (git / "refs/heads/feature/x").unlink()
     (git / "packed-refs").write_text(
         f"# pack-refs\n{'0' * 40} refs/heads/main\n{COMMIT} refs/heads/feature/x\n"
@@ -96,7 +163,10 @@ def test_what_git_keeps_elsewhere_is_found_and_damage_is_no_error(tmp_path: Path
     (git / "worktrees/second/commondir").write_text("../..\n")
     second.mkdir()
     (second / ".git").write_text(f"gitdir: {git / 'worktrees/second'}\n")
-    assert find_checkout(second) == expected
+    found = find_checkout(second)
+    assert found is not None
+    assert found.settings == (git / "config", git / "worktrees/second/config.worktree")
+    assert replace(found, root=tmp_path, settings=settings) == expected
     for head in (
         "ref: refs/heads/../../../etc/passwd",
         "ref: /etc/passwd",

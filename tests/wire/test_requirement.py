@@ -19,6 +19,8 @@ BUILDER = "https://github.com/org/app/.github/workflows/warm.yml@refs/heads/main
         (f"builder={BUILDER}", f"builder={BUILDER}"),
         ("builder=https://oidc.example/id/A1#system:serviceaccount:team:builder",) * 2,
         ("builder=https://github.com/org/app/*, ref=refs/tags/*",) * 2,
+        (f"tree=clean, {MAIN}", f"{MAIN}, tree=clean"),
+        ("tree=clean,builder=cachesvc:local", "builder=cachesvc:local, tree=clean"),
     ],
 )
 def test_one_spelling(text, same):
@@ -54,6 +56,10 @@ def test_one_spelling(text, same):
         "builder=https://github.com/org/app/*, ref!=refs/heads/main",
         "builder=https://github.com/org/app/*, branch=main",
         "builder=https://github.com/org/app/*,",
+        "tree=clean",
+        f"{MAIN}, tree=changed",
+        f"{MAIN}, tree=",
+        f"{MAIN}, tree=*",
         "builder=https://github.com/org/app/*, ref=refs/heads/main, ref=refs/heads/evil",
         "builder=cachesvc:local, ref=refs/heads/main",
         "ref=refs/heads/main",
@@ -85,5 +91,20 @@ def test_what_could_be_misread_is_refused(text):
     ],
 )
 def test_who_meets_a_requirement(builder, ref, difference):
-    said = Requirement.parse(MAIN).difference(builder, ref)
+    said = Requirement.parse(MAIN).difference(builder, ref, None)
     assert said is None if difference is None else difference in said
+
+
+@pytest.mark.parametrize(
+    ("tree", "difference"),
+    [
+        ("clean", None),
+        ("changed", "not those of its commit"),
+        ("unknown", "nobody says"),
+        ("", "nobody says"),
+    ],
+)
+def test_the_files_must_be_those_of_the_commit(tree, difference):
+    said = Requirement.parse(f"{MAIN}, tree=clean").difference(BUILDER, "refs/heads/main", tree)
+    assert said is None if difference is None else difference in said
+    assert Requirement.parse(MAIN).difference(BUILDER, "refs/heads/main", tree) is None

@@ -13,14 +13,15 @@ from ..config.settings import Config
 from ..console.tables import aligned
 from ..trust.accept import Acceptance
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, NotFound
+from ..wire.errors import CacheSvcError, NotFound, printable
 from ..wire.names import Name, Tag
 from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
-from ..wire.provenance import CHECKOUT, Dependency, Provenance
+from ..wire.provenance import CHECKOUT, CLEAN, UNKNOWN, Dependency, Provenance
 from .pull import every_revision, registry_of
 from .trust import demand_trust, registry_policy
 
+_FILES_SHOWN = 5
 _DISTRIBUTION = "pkg:pypi/"
 """Beginning of the URI of an installed distribution."""
 
@@ -104,6 +105,7 @@ def provenance_facts(provenance: Provenance | None) -> list[tuple[str, str]]:
         ("run", provenance.invocation),
         ("source", _checkout_text(provenance.source)),
         ("checkout", _checkout_text(checkout)),
+        ("files", _tree_text(provenance)),
         ("spec", spec_text),
         ("target", str(provenance.parameters.get("target", ""))),
         ("lane", str(lane or "")),
@@ -129,6 +131,20 @@ def proof_facts(proof: Proof | None) -> list[tuple[str, str]]:
 
 def _checkout_text(dependency: Dependency | None) -> str:
     return " ".join(filter(None, [dependency.uri, dependency.commit])) if dependency else ""
+
+
+def _tree_text(provenance: Provenance) -> str:
+    """Return how the files of the checkout were; empty if they were those of the commit, or if nothing says
+    it."""
+    checkout = provenance.named(CHECKOUT)
+    if checkout is None or provenance.tree in ("", CLEAN):
+        return ""
+    if provenance.tree == UNKNOWN:
+        return "not known whether they are those of the commit"
+    names = checkout.annotations.get("changed")
+    named = [printable(name) for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    more = ", …" if len(named) > _FILES_SHOWN else ""
+    return f"not those of the commit: {', '.join(named[:_FILES_SHOWN])}{more}"
 
 
 def _distributions(provenance: Provenance) -> str:

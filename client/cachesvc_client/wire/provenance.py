@@ -8,7 +8,7 @@ and the build type.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,9 @@ SOURCE = "source"
 """Name of the dependency that a CI job was started for; the registry vouches for it."""
 CHECKOUT = "checkout"
 """Name of the dependency that the builder found as the checkout around its spec; no one vouches for it."""
+TREE = "tree"
+"""Annotation of a checkout: how its files were, compared with its commit; `CLEAN`, `CHANGED` or `UNKNOWN`."""
+CLEAN, CHANGED, UNKNOWN = "clean", "changed", "unknown"
 MAX_STATEMENT_BYTES = 64 << 10
 """Largest number of bytes of a statement as canonical JSON."""
 _MAX_DEPENDENCIES = 200
@@ -59,11 +62,13 @@ class BuilderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Describes what a build used: a checkout, a spec, or an installed distribution."""
+    """Describes what a build used: a checkout, a spec, or an installed distribution. ``annotations``: what
+    else is known of it."""
 
     name: str
     uri: str = ""
     digest: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, Any] = field(default_factory=dict)
 
     @property
     def commit(self) -> str:
@@ -106,6 +111,11 @@ class Provenance:
     def ref(self) -> str:
         """Returns the ref for which a registry vouches; empty if there is none."""
         return self.source.ref if self.vouched and self.source else ""
+
+    @property
+    def tree(self) -> str:
+        """Return how the files of the checkout were, compared with its commit; empty if nothing says it."""
+        return tree_named(self.dependencies)
 
     def named(self, name: str) -> Dependency | None:
         """Returns the dependency of a name."""
@@ -161,8 +171,9 @@ def read_statement(statement: Mapping[str, Any], pack: Digest) -> Provenance | N
     if len(rows) > _MAX_DEPENDENCIES:
         raise ValueError(f"{len(rows)} dependencies, more than the {_MAX_DEPENDENCIES} allowed")
     dependencies = tuple(_dependency(_object(row, "resolvedDependencies")) for row in rows)
-    if sum(one.name == SOURCE for one in dependencies) > 1:
-        raise ValueError(f"two dependencies are named {SOURCE}")
+    for name in (SOURCE, CHECKOUT):
+        if sum(one.name == name for one in dependencies) > 1:
+            raise ValueError(f"two dependencies are named {name}")
     return Provenance(
         builder=builder_id,
         parameters=_object(build.get("externalParameters", {}), "externalParameters"),
@@ -176,18 +187,30 @@ def read_statement(statement: Mapping[str, Any], pack: Digest) -> Provenance | N
     )
 
 
+def tree_named(dependencies: Iterable[Dependency]) -> str:
+    """Return how the files of the checkout were, compared with its commit; empty if nothing says it."""
+    texts = (one.annotations.get(TREE) for one in dependencies if one.name == CHECKOUT)
+    return next((str(text) for text in texts if text in (CLEAN, CHANGED, UNKNOWN)), "")
+
+
 def is_uri(text: str) -> bool:
     """Returns whether a text is a URI as provenance has it, without a path that leads upwards."""
     return bool(_URI.fullmatch(text)) and "/../" not in f"{text}/" and "/./" not in f"{text}/"
 
 
 def _descriptor(dependency: Dependency) -> dict[str, Any]:
-    row = {"name": dependency.name, "uri": dependency.uri, "digest": dependency.digest}
+    row = {
+        "name": dependency.name,
+        "uri": dependency.uri,
+        "digest": dependency.digest,
+        "annotations": dependency.annotations,
+    }
     return {name: value for name, value in row.items() if value}
 
 
 def _dependency(row: Mapping[str, Any]) -> Dependency:
-    return Dependency(_text(row, "name"), _text(row, "uri"), _digests(row))
+    annotations = _object(row.get("annotations", {}), "annotations")
+    return Dependency(_text(row, "name"), _text(row, "uri"), _digests(row), annotations)
 
 
 def _digests(row: Mapping[str, Any]) -> dict[str, str]:

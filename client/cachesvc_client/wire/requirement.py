@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import re
 
-from .provenance import LOCAL_BUILDER, Provenance, is_uri
+from .provenance import CHANGED, CLEAN, LOCAL_BUILDER, UNKNOWN, Provenance, is_uri
 from .text import ValidText
 
 _EXAMPLE = "builder=https://github.com/org/app/*, ref=refs/heads/main"
-_NAMES = ("builder", "ref")
+_NAMES = ("builder", "ref", "tree")
+_TREES = {
+    CHANGED: "files that are not those of its commit",
+    UNKNOWN: "files of which nobody says whether they are those of its commit",
+}
 _MAX_TEXT = 1000
 """Largest number of characters of a requirement."""
 _WIDE_BUILDER = re.compile(r"[a-z][a-z0-9+.-]*://[^/@#]+(?:/[^/@#]+)+[/@#]")
@@ -23,9 +27,10 @@ _REF = re.compile(r"refs/[a-z-]+/[!-+\--~]*")
 
 
 class Requirement(ValidText):
-    """Holds a requirement in one spelling: ``builder=PATTERN`` and perhaps ``, ref=PATTERN``."""
+    """Holds a requirement in one spelling: ``builder=PATTERN``, perhaps ``, ref=PATTERN`` and perhaps
+    ``, tree=clean``."""
 
-    pattern = re.compile(r"builder=[!-+\--~]+(?:, ref=[!-+\--~]+)?")
+    pattern = re.compile(r"builder=[!-+\--~]+(?:, ref=[!-+\--~]+)?(?:, tree=[a-z]+)?")
     what = f"requirement of a builder, such as {_EXAMPLE}"
     __slots__ = ()
 
@@ -51,24 +56,34 @@ class Requirement(ValidText):
         _check_builder(requirement.builder)
         if requirement.ref is not None:
             _check_ref(requirement.ref, requirement.builder)
+        if requirement.tree not in (None, CLEAN):
+            raise ValueError(f"tree: {requirement.tree!r}; only tree={CLEAN} is a condition")
         return requirement
 
     @property
     def builder(self) -> str:
         """Returns the pattern of the builder."""
-        return self.partition(", ref=")[0].removeprefix("builder=")
+        return self.split(", ")[0].removeprefix("builder=")
 
     @property
     def ref(self) -> str | None:
         """Returns the pattern of the ref; ``None`` accepts every ref."""
-        _, separator, ref = self.partition(", ref=")
-        return ref if separator else None
+        return self._condition("ref")
 
-    def difference(self, builder: str | None, ref: str | None) -> str | None:
+    @property
+    def tree(self) -> str | None:
+        """Return how the files of the checkout must be, compared with its commit; ``None`` accepts all."""
+        return self._condition("tree")
+
+    def _condition(self, name: str) -> str | None:
+        parts = (part.partition("=") for part in self.split(", "))
+        return next((value for key, _, value in parts if key == name), None)
+
+    def difference(self, builder: str | None, ref: str | None, tree: str | None) -> str | None:
         """Returns why a revision does not meet this requirement; ``None`` if it does.
 
         ``builder``: the builder in its provenance, ``None`` if it has no provenance. ``ref``: the ref for
-        which a registry vouches.
+        which a registry vouches. ``tree``: how the builder found the files of its checkout.
         """
         if not builder:
             return "nothing says who built it"
@@ -76,13 +91,15 @@ class Requirement(ValidText):
             return f"it was built by {builder}"
         if self.ref is not None and not _fits(self.ref, ref or ""):
             return f"it was built from {ref or 'no ref that anybody vouches for'}"
+        if self.tree is not None and tree != self.tree:
+            return f"it was built from {_TREES.get(tree or '', _TREES[UNKNOWN])}"
         return None
 
     def difference_of(self, provenance: Provenance | None) -> str | None:
         """Returns why the build of a revision does not meet this requirement; ``None`` if it does."""
-        return (
-            self.difference(provenance.builder, provenance.ref) if provenance else self.difference(None, None)
-        )
+        if provenance is None:
+            return self.difference(None, None, None)
+        return self.difference(provenance.builder, provenance.ref, provenance.tree)
 
 
 def _check_builder(pattern: str) -> None:
