@@ -28,6 +28,7 @@ from cachesvc.queries.verify import Verification
 from cachesvc.registry.upkeep.backup import BackupPart
 from cachesvc.schema.access import AuditRecord, SignerRecord, TokenAnswer
 from cachesvc.schema.entries import (
+    Descendant,
     EntryRecord,
     ProvenanceRecord,
     RevisionDifference,
@@ -114,8 +115,8 @@ ANSWERS: dict[str, Any] = {
     "admin tokens create": TokenAnswer,
     "admin tokens list": _rows(TokenAnswer),
     "admin tokens revoke": _plan(TokenAnswer),
-    "admin tokens expire": TokenAnswer,
-    "admin tokens rotate": TokenAnswer,
+    "admin tokens expire": _plan(TokenAnswer),
+    "admin tokens rotate": _plan(TokenAnswer),
     "admin namespaces list": _rows(NamespaceRecord),
     "admin namespaces show": {"namespace": NamespaceRecord, "signers": [SignerRecord]},
     "admin namespaces set": NamespaceRecord,
@@ -139,7 +140,7 @@ ANSWERS: dict[str, Any] = {
     "admin revisions delete": _plan(RevisionRecord),
     "admin revisions rollback": _plan(Republished),
     "admin quarantine list": _rows(Withheld),
-    "admin quarantine set": RevisionRecord,
+    "admin quarantine set": _plan(RevisionRecord, descendants=[Descendant]),
     "admin quarantine release": RevisionRecord,
     "admin trust show": _rows(TrustRow),
     "admin trust init": _TRUST_PLAN,
