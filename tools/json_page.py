@@ -39,6 +39,7 @@ from cachesvc.schema.namespaces import BY_DEFAULT, UNLIMITED, NamespaceRecord, P
 from cachesvc.schema.publishers import PublisherRecord
 from cachesvc.schema.revocations import Revocation, RevokedSigner
 from cachesvc.schema.upkeep import ColdForecast, Finding, Removal, Stats
+from cachesvc.schema.wanted import Miss
 from cachesvc.schema.webhooks import DeliveryOutcome, WebhookRecord
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report.env_matrix import MATRIX_FORMAT
@@ -93,6 +94,7 @@ ANSWERS: dict[str, Any] = {
     "ls": _rows(NameSummary),
     "ls entries": _rows(EntryRecord),
     "search": _rows(EntryRecord),
+    "misses": _rows(Miss),
     "show": ShownName,
     "show entry": ShownEntry,
     "doctor": {"ok": bool, "checks": [Check], "fingerprint": dict[str, FactorValue]},

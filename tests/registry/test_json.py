@@ -192,6 +192,7 @@ def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     assert sent["digest"].startswith("sha256:")
     run("oci import", folder / "layout", folder / "imported")
     run("cache size")
+    assert run("misses")["rows"] == []
     [name] = run("admin names list")["rows"]
     assert name["tags"] == ["latest"]
     [entry] = run("admin entries list", "team")["rows"]
