@@ -28,6 +28,7 @@ from cachesvc.queries.verify import Verification
 from cachesvc.registry.upkeep.backup import BackupPart
 from cachesvc.schema.access import AuditRecord, SignerRecord, TokenAnswer
 from cachesvc.schema.entries import (
+    Descendant,
     EntryRecord,
     ProvenanceRecord,
     RevisionDifference,
@@ -38,6 +39,7 @@ from cachesvc.schema.namespaces import BY_DEFAULT, UNLIMITED, NamespaceRecord, P
 from cachesvc.schema.publishers import PublisherRecord
 from cachesvc.schema.revocations import Revocation, RevokedSigner
 from cachesvc.schema.upkeep import ColdForecast, Finding, Removal, Stats
+from cachesvc.schema.wanted import Miss
 from cachesvc.schema.webhooks import DeliveryOutcome, WebhookRecord
 from cachesvc.warm.missing import FORMAT as MISSING_FORMAT
 from cachesvc.warm.report.env_matrix import MATRIX_FORMAT
@@ -92,6 +94,7 @@ ANSWERS: dict[str, Any] = {
     "ls": _rows(NameSummary),
     "ls entries": _rows(EntryRecord),
     "search": _rows(EntryRecord),
+    "misses": _rows(Miss),
     "show": ShownName,
     "show entry": ShownEntry,
     "doctor": {"ok": bool, "checks": [Check], "fingerprint": dict[str, FactorValue]},
@@ -114,8 +117,8 @@ ANSWERS: dict[str, Any] = {
     "admin tokens create": TokenAnswer,
     "admin tokens list": _rows(TokenAnswer),
     "admin tokens revoke": _plan(TokenAnswer),
-    "admin tokens expire": TokenAnswer,
-    "admin tokens rotate": TokenAnswer,
+    "admin tokens expire": _plan(TokenAnswer),
+    "admin tokens rotate": _plan(TokenAnswer),
     "admin namespaces list": _rows(NamespaceRecord),
     "admin namespaces show": {"namespace": NamespaceRecord, "signers": [SignerRecord]},
     "admin namespaces set": NamespaceRecord,
@@ -139,7 +142,7 @@ ANSWERS: dict[str, Any] = {
     "admin revisions delete": _plan(RevisionRecord),
     "admin revisions rollback": _plan(Republished),
     "admin quarantine list": _rows(Withheld),
-    "admin quarantine set": RevisionRecord,
+    "admin quarantine set": _plan(RevisionRecord, descendants=[Descendant]),
     "admin quarantine release": RevisionRecord,
     "admin trust show": _rows(TrustRow),
     "admin trust init": _TRUST_PLAN,

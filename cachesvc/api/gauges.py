@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.registry.context import Registry
 from cachesvc.registry.mirror.state import Mirror
+from cachesvc.registry.misses import list_misses
 from cachesvc.registry.upkeep.holdings import Holdings, read_holdings
+from cachesvc.registry.wanted import DAYS
+from cachesvc.schema.wanted import MISSES, Miss
 from cachesvc_client.wire.errors import CacheSvcError
 
 FRESH_SECONDS = 15.0
@@ -22,6 +27,9 @@ SHARE = 20
 most, however large the index is and however often someone asks."""
 MOST_NAMESPACES = 1000
 """Namespaces that are shown with their names: those that hold most."""
+
+_READER = Token("metrics", "the metrics", Role.read, ANY)
+"""Who reads the misses of every namespace; its rows are shown with names only where the operator says so."""
 
 _log = logging.getLogger("cachesvc.metrics")
 
@@ -84,6 +92,63 @@ class MirrorGauges(Collector):
             yield _gauge("mirror_lag_seconds", text, lag)
         behind = "Heads that the upstream has, by the last look, and that this mirror does not have."
         yield _gauge("mirror_behind_revisions", behind, self._mirror.behind)
+
+
+class MissGauges(Collector):
+    """What starts compiled in the last days and would compile again (`registry.misses`), on every replica the
+    same. ``names``: shows each name."""
+
+    def __init__(self, registry: Registry, *, names: bool) -> None:
+        self._registry, self._names = registry, names
+        self._lock = threading.Lock()
+        self._rows: tuple[Miss, ...] | None = None
+        self._until = 0.0
+
+    def describe(self) -> tuple[Metric, ...]:
+        """Returns nothing, so that a collector's registration reads no index."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        rows = self._read()
+        if rows is None:
+            return
+        days = f"in the last {DAYS} days and would compile again, of the names that cost most; by reason."
+        starts = GaugeMetricFamily("cachesvc_miss_starts", f"Starts that compiled {days}", labels=["reason"])
+        spent = GaugeMetricFamily(
+            "cachesvc_miss_seconds", f"Seconds that starts compiled {days}", labels=["reason"]
+        )
+        for reason in MISSES:
+            of_reason = [row.wanted for row in rows if row.reason == reason]
+            starts.add_metric([reason], sum(one.starts for one in of_reason))
+            spent.add_metric([reason], sum(one.spent for one in of_reason))
+        yield from (starts, spent)
+        if self._names:
+            yield _misses_by_name(rows)
+
+    def _read(self) -> tuple[Miss, ...] | None:
+        with self._lock:
+            began = time.monotonic()
+            if began >= self._until:
+                try:
+                    self._rows = list_misses(self._registry, _READER).rows
+                except CacheSvcError as error:
+                    _log.warning("the misses could not be read: %s", error)
+                    self._rows = None
+                ended = time.monotonic()
+                self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
+            return self._rows
+
+
+def _misses_by_name(rows: tuple[Miss, ...]) -> Metric:
+    text = "Starts that compiled and would compile again, by name and reason."
+    family = GaugeMetricFamily("cachesvc_name_miss_starts", text, labels=["name", "reason"])
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        one = row.wanted
+        counts[f"{one.namespace}/{one.name}:{one.tag}", row.reason] += one.starts
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family
 
 
 def _sums(holdings: Holdings) -> Iterator[Metric]:

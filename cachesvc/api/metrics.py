@@ -26,7 +26,7 @@ from cachesvc_client.wire.claims import CLAIM_STATES
 from cachesvc_client.wire.protocol import API_VERSION
 from cachesvc_client.wire.reports import ReportRequest
 
-from .gauges import MirrorGauges, RegistryGauges
+from .gauges import MirrorGauges, MissGauges, RegistryGauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
@@ -62,6 +62,7 @@ class Metrics:
         ProcessCollector(registry=self._all)
         self._all.register(_Backends(registry))
         self._all.register(RegistryGauges(registry, namespaces=metrics_namespaces))
+        self._all.register(MissGauges(registry, names=metrics_namespaces))
         if registry.mirror is not None:
             self._all.register(MirrorGauges(registry, registry.mirror))
         build = Gauge(

@@ -38,7 +38,7 @@ COMMANDS = {
     "describe_gpu": ("describe-gpu",),
     "login": ("login", "logout", "whoami"),
     "client": ("run", "doctor", "explain", "environment", "pull", "stats", "cache"),
-    "reader": ("ls", "search", "show"),
+    "reader": ("ls", "search", "show", "misses"),
     "coverage": ("coverage",),
     "bundles": ("push", "verify", "cosign", "keygen"),
     "oci": ("oci",),

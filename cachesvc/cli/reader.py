@@ -13,7 +13,7 @@ from cachesvc_client.console.listing import print_listing
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import app, completion
-from .arguments import examples
+from .arguments import examples, parse_namespace
 
 _ENTRY = re.compile(r"(sha256:)?[0-9a-fA-F]{4,64}")
 """What ``show`` takes for the beginning of an entry's digest."""
@@ -99,6 +99,38 @@ def search(
         rows = entries_in(registry, where, limit, **facts, lane=lane, trunk=trunk)
     form = form_of(output, as_json)
     print_listing("search", rows, ENTRY_COLUMNS, form, "none that has all these facts")
+
+
+@app.command(epilog=examples("cachesvc misses", "cachesvc misses team --days 7"))
+def misses(
+    namespace: Annotated[
+        str | None,
+        typer.Argument(help="Only of this namespace.", autocompletion=completion.namespaces),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=90, help="Of the starts of the last days.")] = 30,
+    output: Output = Form.table,
+    as_json: AsJson = False,
+) -> None:
+    """List the starts that compiled and would again: why, what they cost, and what to do."""
+    from cachesvc.console.columns import MISS_COLUMNS
+    from cachesvc.queries.matching import check_namespace
+    from cachesvc.queries.registry_calls import path_with_query
+    from cachesvc.schema.wanted import MissesAnswer
+    from cachesvc_client.config.settings import Config
+    from cachesvc_client.queries.pull import registry_of
+
+    where = None if namespace is None else parse_namespace(namespace)
+    with registry_of(Config.read()) as registry:
+        if where is not None:
+            check_namespace(registry, where)
+        path = path_with_query("/v1/misses", namespace=where, days=days)
+        answer = registry.call("GET", path, None, MissesAnswer)
+    form = form_of(output, as_json)
+    print_listing(
+        "misses", answer.rows, MISS_COLUMNS, form, f"no start of the last {days} days would compile again"
+    )
+    if answer.more and form == "table":
+        typer.echo(f"{answer.more} more are not shown", err=True)
 
 
 @app.command(

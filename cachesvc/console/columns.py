@@ -6,6 +6,7 @@ from typing import Any
 
 from cachesvc_client.console.listing import Columns, digest_text, moment, name_text
 from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.wire.durations import duration_text
 
 NAME_COLUMNS: Columns = {
     "name": lambda row: f"{row.namespace}/{row.name}",
@@ -24,6 +25,18 @@ ENTRY_COLUMNS: Columns = {
     "used": lambda row: moment(row.last_used),
     "head": lambda row: digest_text(row.revision),
     "": lambda row: _marks(row),
+}
+MISS_COLUMNS: Columns = {
+    "name": lambda row: name_text(row.wanted),
+    "reason": lambda row: row.reason,
+    "do": lambda row: row.fix,
+    "starts": lambda row: row.wanted.starts,
+    "compiled": lambda row: duration_text(row.wanted.spent),
+    "seen": lambda row: moment(row.wanted.last_seen),
+    "target": lambda row: row.wanted.target or "",
+    "torch": lambda row: row.wanted.facts.get("torch", ""),
+    "device": lambda row: row.wanted.facts.get("gpu", row.wanted.facts.get("cpu_isa", "")),
+    "why": lambda row: row.wanted.why,
 }
 SUMMARY_COLUMNS: Columns = {
     "entry": lambda row: digest_text(row.entry),

@@ -53,6 +53,7 @@ Output = Annotated[
 
 _PAST = {
     "delete": "deleted",
+    "end": "ended",
     "publish": "published",
     "refuse": "refused",
     "remove": "removed",
@@ -63,6 +64,7 @@ _PAST = {
     "send": "sent",
     "sign": "signed",
     "tag": "tagged",
+    "withhold": "withheld",
 }
 """The first words of what plans say, and of what deeds say."""
 

@@ -109,6 +109,7 @@ ROUTES: dict[str, Declared] = {
         _NOTHING,
         *("GET /v1/whoami", "GET /v1/heads", "GET /v1/signers", "GET /v1/revocations"),
         *("GET /v1/trust/update", "GET /v1/trust/state", "GET /v1/trust/{file}"),
+        *("GET /v1/misses", "GET /ui/misses"),
         *("GET /v1/entries", "GET /v1/entries/{entry}", "GET /v1/entries/{entry}/revisions"),
         *("GET /v1/digests/{kind}/{beginning}", "GET /v1/revisions/{revision}"),
         *("GET /v1/revisions/{revision}/pack", "HEAD /v1/revisions/{revision}/pack"),

@@ -53,6 +53,30 @@ class WantedAnswer:
     more: int = 0
 
 
+MISSES = ("no-such-name", "no-such-tag", "no-entry", "compiled-anyway")
+"""Reasons for which starts compile: nothing is under the name, or under its tag; no entry fits the
+environment; one fits, and did not spare the compile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Counts starts that compiled and would again. ``reason``: one of ``MISSES``. ``nearest``: the name
+    that the service may have meant. ``fix``: what to type, on such a host for an environment."""
+
+    wanted: WantedTarget
+    reason: str
+    fix: str
+    nearest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissesAnswer:
+    """Lists misses, those that cost most seconds first. ``more``: number of rows that are not here."""
+
+    rows: tuple[Miss, ...]
+    more: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SeenEnvironment:
     """Describes an environment whose services reported starts with a name. ``environment``: the digest of the

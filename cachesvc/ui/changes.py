@@ -60,7 +60,7 @@ REVISION: dict[str, _Kind] = {
         "Quarantine the revision",
         "It is offered to nobody, on every replica within 5 s: services that start then compile. Starts keep "
         "what they have installed.",
-        "quarantine set {} --why TEXT",
+        "quarantine set {} --why TEXT --apply",
         "required",
         grave=True,
     ),
@@ -179,7 +179,7 @@ def token_change(registry: Registry, by: Token, token: str, action: TokenAction)
         command = f"cachesvc admin tokens revoke {row.token} --apply"
         return Change("Revoke the token", effect, command, back, facts, grave=True)
     effect = f"It ends that many days from now, everywhere; 0 ends it at once.{own}"
-    command = f"cachesvc admin tokens expire {row.token} --days N"
+    command = f"cachesvc admin tokens expire {row.token} --days N --apply"
     return Change("Set the token's end", effect, command, back, facts, days=True)
 
 

@@ -12,7 +12,7 @@ from cachesvc.domain.access import Role
 from cachesvc.domain.days import sum_of_days
 from cachesvc.domain.retention import DAY
 from cachesvc.index.entries.search import Search
-from cachesvc.registry import inventory, names, reports
+from cachesvc.registry import inventory, misses, names, reports, wanted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import Facts
@@ -69,6 +69,13 @@ def get_names(viewer: TheViewer, q: Text = "", cursor: Cursor = None) -> Respons
     page = names.find_names(viewer.registry, viewer.token, q.strip(), cursor, paging.ROWS)
     links = paging.cursor_addresses(viewer.request, cursor, page.next)
     return viewer.page("names.html", page=page, text=q.strip(), **links)
+
+
+@router.get("/misses")
+def get_misses(viewer: TheViewer) -> Response:
+    """Lists the starts that compiled and would again, of every namespace that the token may read."""
+    answer = misses.list_misses(viewer.registry, viewer.token)
+    return viewer.page("misses.html", answer=answer, days=wanted.DAYS)
 
 
 @router.get("/names/{namespace}/{name:path}")

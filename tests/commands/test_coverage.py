@@ -68,7 +68,7 @@ def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
 def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
     command("push", bundle("team/withheld", content=b"withheld"))
     [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))["rows"]
-    admin("quarantine", "set", entry["revision"], "--why", "wrong numbers")
+    admin("quarantine", "set", entry["revision"], "--why", "wrong numbers", "--apply")
     assert states(command, "team/withheld") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
     assert "wrong numbers" in command("coverage", "team/withheld")[1]
 
@@ -99,7 +99,7 @@ def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:
 def test_a_withheld_head_says_who_withholds_it(command, bundle, admin) -> None:
     command("push", bundle("team/withheld-here", content=b"withheld here"))
     (row,) = json.loads(admin("revisions", "list", "team/withheld-here", "--json"))["rows"]
-    admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
+    admin("quarantine", "set", row["revision"], "--why", "wrong numbers", "--apply")
     status, out, err = command("coverage", "team/withheld-here")
     assert status == 9, err
     line = next(line for line in out.splitlines() if "bert/default is " in line)

@@ -100,7 +100,7 @@ def test_an_image_without_bundles_is_not_built_in_silence(command, admin, bundle
     name = f"team/gone{len(differs)}"
     command("push", bundle(name, content=name.encode(), **differs))
     [row] = json.loads(admin("entries", "list", name, "--json"))["rows"]
-    admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
+    admin("quarantine", "set", row["revision"], "--why", "wrong numbers", "--apply")
     status, out, err = command("pull", name, "--all", "--into", tmp_path / "into")
     assert (status, out) == (4, "")
     assert "withheld by an operator (wrong numbers)" in err and err.count("\n") == 1

@@ -213,7 +213,7 @@ def test_of_a_quarantined_head_log_report_explain_doctor_and_registry_say_the_sa
     listed = json.loads(client("admin", "entries", "list", "team", "--json", **variables).stdout)["rows"]
     [head] = [entry["revision"] for entry in listed]
     assert client("explain", NAME, **variables).returncode == 0
-    withheld = client("admin", "quarantine", "set", head, "--why", "wrong numbers", **variables)
+    withheld = client("admin", "quarantine", "set", head, "--why", "wrong numbers", "--apply", **variables)
     assert withheld.returncode == 0, withheld.stderr
     why = "quarantine: here withheld by an operator (wrong numbers)"
     try:

@@ -49,7 +49,7 @@ def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Serv
     listing = admin("tokens", "list")
     assert secret not in listing.out
     assert any(token in line and "write" in line and team in line for line in listing.out.splitlines())
-    row = admin("tokens", "expire", token, "--days", 1, "--json").json
+    row = admin("tokens", "expire", token, "--days", 1, "--apply", "--json").rows[0]
     assert seconds_between(row["created"], row["expires"]) <= 86_400 + 60
     plan = admin("tokens", "revoke", token)
     assert plan.status == 0 and "would revoke" in plan.out and "--apply" in plan.err
@@ -96,8 +96,32 @@ def test_a_token_needs_an_expiry_and_a_namespace_or_an_explicit_choice(admin: Ad
         assert unclear.status == 2 and unclear.err.count("\n") == 1 and "--now" in unclear.err
     [row] = [row for row in admin("tokens", "list", "--json").rows if row["token"] == token]
     assert row["expires"] == creation["expires"]
-    assert admin("tokens", "expire", token, "--never", "--json").json["expires"] is None
-    assert admin("tokens", "expire", token, "--now").status == 0
+    assert admin("tokens", "expire", token, "--never", "--apply", "--json").rows[0]["expires"] is None
+    assert admin("tokens", "expire", token, "--now", "--apply").status == 0
+
+
+def test_what_takes_something_from_a_user_is_a_plan_until_it_is_applied(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    made = admin("tokens", "create", "--label", "ci", "-n", team, "--json").json
+    revision = publish(server, key, team).revision
+    for words, would in (
+        (("tokens", "rotate", made["token"], "--overlap", 0), "would end the secret of "),
+        (("quarantine", "set", revision, "--why", "wrong"), "would withhold "),
+        (("tokens", "expire", made["token"], "--now"), "would end "),
+    ):
+        plan = admin(*words)
+        assert (plan.status, plan.err) == (0, "nothing was changed; --apply does it\n"), plan
+        assert plan.out.splitlines()[-1].startswith(would), plan
+        assert server.api(made["secret"]).http.get("/v1/whoami").status_code == 200
+        assert ok(server.api().resolve(team))["revisions"], "a plan withholds nothing"
+    rotation = admin("tokens", "rotate", made["token"], "--overlap", 0, "--apply", "--json").rows[0]
+    refused(server.api(made["secret"]).http.get("/v1/whoami"), 401, "unauthenticated")
+    deed = admin("quarantine", "set", revision, "--why", "wrong", "--apply")
+    assert deed.out.splitlines()[-1].startswith("withheld ") and not deed.err, deed
+    assert ok(server.api().resolve(team))["revisions"] == []
+    assert admin("tokens", "expire", made["token"], "--now", "--apply").status == 0
+    refused(server.api(rotation["secret"]).http.get("/v1/whoami"), 401, "unauthenticated")
 
 
 def test_the_role_for_services_is_a_role(admin: Admin, team: str) -> None:
@@ -125,7 +149,7 @@ def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) 
 def test_a_token_is_rotated_and_the_times_are_shown(admin: Admin, server: Server, team: str) -> None:
     creation = admin("tokens", "create", "--label", "ci", "-n", team, "--never", "--json").json
     token, first = creation["token"], creation["secret"]
-    shown = admin("tokens", "rotate", token, "--overlap", 2)
+    shown = admin("tokens", "rotate", token, "--overlap", 2, "--apply")
     assert shown.status == 0, shown.err
     facts = dict(re.split(r"  +", line, maxsplit=1) for line in shown.out.splitlines())
     assert facts["token"] == token and facts["expires"] == "never"
@@ -134,7 +158,7 @@ def test_a_token_is_rotated_and_the_times_are_shown(admin: Admin, server: Server
     assert second not in (first, "") and first not in shown.out
     for secret in (first, second):
         assert ok(server.api(secret).http.get("/v1/whoami"))["token"] == token
-    third = admin("tokens", "rotate", token, "--overlap", 0, "--json").json
+    third = admin("tokens", "rotate", token, "--overlap", 0, "--apply", "--json").rows[0]
     assert third["previous_until"] is not None and third["secret"] not in (first, second)
     for secret in (first, second):
         assert server.api(secret).http.get("/v1/whoami").status_code == 401
@@ -421,7 +445,7 @@ def test_a_quarantine_reaches_readers_with_its_reason(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:
     publication = publish(server, key, team)
-    assert admin("quarantine", "set", publication.revision, "--why", "wrong numbers").status == 0
+    assert admin("quarantine", "set", publication.revision, "--why", "wrong numbers", "--apply").status == 0
     answer = ok(server.api().resolve(team))
     assert answer["revisions"] == []
     assert "wrong numbers" in answer["rejected"][0]["differences"][0]["mine"]
@@ -547,7 +571,7 @@ def test_a_reader_may_administer_nothing(
         ("namespaces", "list"),
         ("entries", "delete", team, "--apply"),
         ("revisions", "pin", publication.revision),
-        ("quarantine", "set", publication.revision, "--why", "x"),
+        ("quarantine", "set", publication.revision, "--why", "x", "--apply"),
         ("quarantine", "list"),
         ("audit",),
         ("stats",),
@@ -567,7 +591,7 @@ def test_every_change_is_in_the_log(admin: Admin, server: Server, key: SigningKe
     admin("namespaces", "set", team, "--keep-days", 3)
     admin("revisions", "pin", publication.revision)
     admin("revisions", "unpin", publication.revision)
-    admin("quarantine", "set", publication.revision, "--why", "because")
+    admin("quarantine", "set", publication.revision, "--why", "because", "--apply")
     admin("quarantine", "release", publication.revision)
     admin("entries", "delete", team, "--apply")
     rows = [row for row in admin("audit", "--limit", 500, "--json").rows if row["namespace"] == team]

@@ -192,6 +192,7 @@ def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     assert sent["digest"].startswith("sha256:")
     run("oci import", folder / "layout", folder / "imported")
     run("cache size")
+    assert run("misses")["rows"] == []
     [name] = run("admin names list")["rows"]
     assert name["tags"] == ["latest"]
     [entry] = run("admin entries list", "team")["rows"]
@@ -217,8 +218,8 @@ def change_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     """Run what changes something, and what shows the change."""
     token = run("admin tokens create", "--label", "ci", "-n", "team", "--role", "write")
     assert token["expires"].endswith("Z") and token["secret"]
-    assert run("admin tokens rotate", token["token"])["previous_until"]
-    assert run("admin tokens expire", token["token"], "--never")["expires"] is None
+    assert run("admin tokens rotate", token["token"], "--apply")["rows"][0]["previous_until"]
+    assert run("admin tokens expire", token["token"], "--never", "--apply")["rows"][0]["expires"] is None
     run("admin tokens list")
     run("admin tokens revoke", token["token"], "--apply")
     policy = run("admin namespaces set", "team", "--quota", "none", "--keep-days", 7)["policy"]
@@ -240,7 +241,7 @@ def change_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     run("admin webhooks remove", webhook["webhook"], "--apply")
     run("admin revisions pin", first.revision)
     run("admin revisions unpin", first.revision)
-    run("admin quarantine set", second.revision, "--why", "wrong")
+    run("admin quarantine set", second.revision, "--why", "wrong", "--apply")
     run("admin quarantine list")
     run("admin quarantine release", second.revision)
     run("admin revisions rollback", first.revision)

@@ -11,12 +11,13 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
+from cachesvc.api.metrics import Metrics
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import COLD_MODELS, KEPT_DAYS, NAMESPACE_COLD
-from cachesvc.registry import inventory, reports, wanted
+from cachesvc.registry import inventory, misses, reports, wanted
 from cachesvc.registry.upkeep import gc
-from cachesvc.schema.wanted import WantedAnswer
+from cachesvc.schema.wanted import MISSES, MissesAnswer, WantedAnswer
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -132,6 +133,54 @@ def test_the_dearest_comes_first_and_old_starts_are_left_out(reg: Inside) -> Non
     gc.collect(reg.registry)
     with reg.registry.index.read() as unit:
         assert unit.cold_starts.under(NAME, None, 0, 10) == []
+
+
+def test_misses_of_all_names_have_a_reason_and_what_to_do(reg: Inside) -> None:
+    publication = make(reg.key)
+    reg.publish(publication)
+    start(reg, "team/bret", seconds=50.0)
+    start(reg, "team/bert:prod", seconds=40.0)
+    start(reg, seconds=30.0)
+    start(reg, "team/unlike", seconds=20.0)
+    revision = RevisionReport(publication.revision, "inert", files=1)
+    work = {"inductor": KindWork(2, 0, 9.0)}
+    reports.report(
+        reg.registry, ROOT, ReportRequest("1" * 32, FINGERPRINT, (revision,), work, why=("grad mode",))
+    )
+    answer = misses.list_misses(reg.registry, ROOT, Namespace("team"))
+    assert codec.build(MissesAnswer, codec.plain(answer)) == answer, "a client reads what the route writes"
+    assert {one.reason for one in answer.rows} == set(MISSES)
+    assert [(one.wanted.name, one.wanted.tag, one.reason, one.fix, one.nearest) for one in answer.rows] == [
+        ("bret", "latest", "no-such-name", "CACHESVC_NAME=team/bert", "team/bert"),
+        ("bert", "prod", "no-such-tag", "CACHESVC_NAME=team/bert:latest", "team/bert:latest"),
+        ("bert", "latest", "no-entry", "cachesvc warm SPEC --missing", None),
+        ("unlike", "latest", "no-such-name", "cachesvc warm SPEC", None),
+        ("bert", "latest", "compiled-anyway", "cachesvc explain team/bert:latest", None),
+    ]
+    shown = Metrics(reg.registry, lambda: 0, metrics_namespaces=True).render().decode()
+    assert 'cachesvc_miss_starts{reason="no-such-name"} 2.0' in shown
+    assert 'cachesvc_miss_seconds{reason="no-such-tag"} 40.0' in shown
+    assert 'cachesvc_name_miss_starts{name="team/bret:latest",reason="no-such-name"} 1.0' in shown
+    assert "bret" not in Metrics(reg.registry, lambda: 0).render().decode()
+    assert [one.wanted.spent for one in answer.rows] == [50.0, 40.0, 30.0, 20.0, 9.0]
+    reg.publish(make(reg.key, fingerprint=NEW_TORCH, content=b"new"))
+    assert "no-entry" not in {one.reason for one in misses.list_misses(reg.registry, ROOT).rows}
+    reg.clock.now += 3 * DAY
+    assert misses.list_misses(reg.registry, ROOT, days=2).rows == ()
+
+
+def test_who_reads_misses_reads_that_namespace_and_lane(reg: Inside) -> None:
+    reg.publish(make(reg.key))
+    start(reg, "team/secret", lane="pr-1")
+    start(reg, "team/bret")
+    other = Token("t", "other", Role.read, "other")
+    with pytest.raises(Forbidden):
+        misses.list_misses(reg.registry, other, Namespace("team"))
+    assert misses.list_misses(reg.registry, other).rows == ()
+    trunk = Token("t", "trunk", Role.read, "team")
+    lane = Token("t", "lane", Role.read, "team", Lane("pr-1"))
+    assert {one.wanted.name for one in misses.list_misses(reg.registry, trunk).rows} == {"bret"}
+    assert {one.wanted.name for one in misses.list_misses(reg.registry, lane).rows} == {"bret", "secret"}
 
 
 def test_a_lane_is_wanted_by_its_own_services_only(reg: Inside) -> None:

@@ -69,7 +69,7 @@ def test_a_quarantine_reaches_what_was_made_with_it_and_a_release_ends_that(
     alone = made_with(server.key, name + "d")
     ok(api.publish(alone))
 
-    status, said = operator.admin("quarantine", "set", first.revision, "--why", WHY)
+    status, said = operator.admin("quarantine", "set", first.revision, "--why", WHY, "--apply")
     assert status == 0 and "withheld too: 2 revisions made with it" in said, said
     assert all(one.revision[7:19] in said for one in (second, third)), said
     reason = f"made with revision {first.revision[:19]}, which was withdrawn: {WHY}"
@@ -142,7 +142,7 @@ def test_what_was_deleted_is_withdrawn_by_its_digest(operator: Liar, api: Api, n
     else:
         remove_as_collection_does(server, bad)
     assert offered(server, name) == [made.revision]
-    status, said = operator.admin("quarantine", "set", bad.revision, "--why", WHY)
+    status, said = operator.admin("quarantine", "set", bad.revision, "--why", WHY, "--apply")
     assert status == 0 and made.revision[7:19] in said, said
     assert offered(server, name) == []
     refused(api.publish(bad), 403, "untrusted", WHY)
@@ -170,7 +170,7 @@ def test_what_nobody_here_knows_is_withdrawn_by_its_digest_and_namespace(
         one = server.api(ok(api.http.post("/v1/tokens", json=body))["secret"])
         answer = one.http.put(path, json={"why": WHY}, params={"namespace": place})
         refused(answer, 404, "not_found", "does not exist")
-    status, said = operator.admin("quarantine", "set", bad.revision, "-n", "team", "--why", WHY)
+    status, said = operator.admin("quarantine", "set", bad.revision, "-n", "team", "--why", WHY, "--apply")
     assert status == 0, said
     for publish in (api.publish, api.bundle):
         refused(publish(bad), 403, "untrusted", WHY)

@@ -160,6 +160,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/namespaces/{namespace}/environments"): Row("read", "lane"),
     ("GET", "/v1/namespaces/{namespace}/wanted"): Row("read", "lane"),
     ("GET", "/v1/entries"): Row("read", "namespace"),
+    ("GET", "/v1/misses"): Row("read", "namespace"),
     ("POST", "/v1/uploads"): Row("write", "lane"),
     ("PUT", "/v1/uploads/{upload}/pack"): Row("write", "lane"),
     ("POST", "/v1/uploads/{upload}/commit"): Row("write", "lane"),
@@ -414,6 +415,7 @@ def _query(world: World, where: Where, method: str, path: str) -> dict[str, Any]
         ("GET", "/v1/namespaces/{namespace}/wanted"): {"name": "bert", **in_lane},
         ("DELETE", "/v1/signers"): {"namespace": namespace, "key": world.removable[namespace]},
         ("GET", "/v1/entries"): {"namespace": namespace},
+        ("GET", "/v1/misses"): {"namespace": namespace},
         ("GET", "/v1/stats"): {"namespace": namespace},
     }
     return queries.get((method, path), {})

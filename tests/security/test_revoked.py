@@ -26,7 +26,9 @@ Revoke = Callable[[Served, str], None]
 def quarantine(served: Served, _signer: str) -> None:
     with Remote(served.url, served.token) as remote:
         [entry] = remote.entries(Name.parse(NAME))
-    done = client("admin", "quarantine", "set", str(entry.revision), "--why", "it leaked", **served.variables)
+    done = client(
+        "admin", "quarantine", "set", str(entry.revision), "--why", "it leaked", "--apply", **served.variables
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -40,7 +40,7 @@ def test_quarantine_and_release_by_the_page(own_site: Site) -> None:
     browser, llama = own_site.browser("admin"), own_site.published["llama"]
     path = change(own_site, "llama", "quarantine")
     asking = browser.page(path)
-    command = f"cachesvc admin quarantine set {llama.revision[7:19]} --why TEXT"
+    command = f"cachesvc admin quarantine set {llama.revision[7:19]} --why TEXT --apply"
     assert command in asking.text and "prefill/bf16/default" in asking.text
     assert [one["href"] for one in asking.all("a") if one["href"].startswith("/ui/entries/")]
     page = confirm(browser, path, why=HOSTILE)

@@ -38,6 +38,7 @@ ADMIN_PAGES = (
 PAGES = (
     "/ui",
     "/ui/names",
+    "/ui/misses",
     "/ui/names/team/bert",
     "/ui/coverage/team/llm/llama-8b",
     "/ui/explain/team/llm/llama-8b",

@@ -13,10 +13,10 @@ from starlette.concurrency import iterate_in_threadpool
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.door.declared import MAX_RESOLVE_BYTES
 from cachesvc.door.route import Handler
-from cachesvc.registry import answers, download, names, reports, wanted
+from cachesvc.registry import answers, download, misses, names, reports, wanted
 from cachesvc.registry.access.tokens import whoami
 from cachesvc.registry.mirror import packs
-from cachesvc.schema.wanted import SeenEnvironment, WantedAnswer
+from cachesvc.schema.wanted import MissesAnswer, SeenEnvironment, WantedAnswer
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
@@ -193,6 +193,17 @@ async def get_wanted(
     return Json(
         await to_thread.run_sync(wanted.list_wanted, registry, token, place, lane or token.lane, days)
     )
+
+
+@router.get("/misses", response_model=MissesAnswer)
+async def get_misses(
+    registry: TheRegistry,
+    token: TheToken,
+    namespace: Annotated[Namespace | None, Query()] = None,
+    days: Annotated[int, Query(ge=1, le=KEPT_DAYS)] = wanted.DAYS,
+) -> Json:
+    """Lists what services compiled in the last days and would compile again, why, and what to do."""
+    return Json(await to_thread.run_sync(misses.list_misses, registry, token, namespace, days))
 
 
 PACK_ANSWERS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -35,11 +34,13 @@ from cachesvc.schema.namespaces import BOUNDS, NamespaceRecord, Policy, RequireR
 from cachesvc_client.console.listing import moment
 from cachesvc_client.console.tables import bytes_text, time_text
 from cachesvc_client.queries.names import Connection
+from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.requirement import Requirement
 from cachesvc_client.wire.sizes import parse_size
 from cachesvc_client.wire.suggestion import did_you_mean
+from cachesvc_client.wire.text import count_text
 
 from .. import completion
 from ..arguments import parse_namespace, parse_option
@@ -148,9 +149,7 @@ def list_tokens(
 def revoke(context: typer.Context, token: TokenId, apply: Apply = False, as_json: AsJson = False) -> None:
     """End a token; it is refused everywhere within 5 s."""
     with connect(context) as registry:
-        row = next((row for row in registry.rows("/v1/tokens", TokenAnswer) if row.token == token), None)
-        if row is None:
-            raise NotFound(f"token {token[:40]} does not exist", "see: cachesvc admin tokens list")
+        row = _token(registry, token)
         if apply:
             registry.tell("DELETE", f"/v1/tokens/{row.token}")
     show_plan([row], _TOKENS, applied=apply, as_json=as_json, summary=f"revoke {row.token} ({row.label})")
@@ -163,18 +162,22 @@ def expire(
     days: Annotated[int | None, typer.Option(help="So many days from now.")] = None,
     now: Annotated[bool, typer.Option("--now", help="At once.")] = False,
     never: Annotated[bool, typer.Option("--never", help="Not at all.")] = False,
+    apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
     """Set when a token ends: --days N, --now or --never."""
-    _check_token_id(token)
     if [days is not None, now, never].count(True) != 1:
         raise InvalidRequest("tokens expire: when?", "give one of --days N, --now, --never")
     if days is not None and days < 1:
         raise InvalidRequest(f"--days {days}", "1 or more; --now ends the token at once")
     expiry = Expiry(0 if now else days, never)
     with connect(context) as registry:
-        row = registry.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
-    show_record(row, _TOKENS, as_json)
+        row = _token(registry, token)
+        if apply:
+            row = registry.call("PUT", f"/v1/tokens/{row.token}/expiry", expiry, TokenAnswer)
+    when = "now" if now else "never" if never else f"in {count_text(days or 0, 'day')}"
+    summary = f"end {row.token} ({row.label}) {when}"
+    show_plan([row], _TOKENS, applied=apply, as_json=as_json, summary=summary)
 
 
 @tokens.command("rotate")
@@ -184,25 +187,38 @@ def rotate(
     overlap: Annotated[
         float, typer.Option(min=0, max=720, help="Hours for which the secret before stays valid.")
     ] = 24.0,
+    apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a token a new secret, which is shown once, now. The secret that it has stays valid for the
     overlap; id, rights and expiry stay as they are."""
-    _check_token_id(token)
     rotation = Rotation(round(overlap * 3600))
     with connect(context) as registry:
-        row = registry.call("POST", f"/v1/tokens/{token}/rotation", rotation, TokenAnswer, idempotent=False)
+        row = _token(registry, token)
+        if apply:
+            route = f"/v1/tokens/{row.token}/rotation"
+            row = registry.call("POST", route, rotation, TokenAnswer, idempotent=False)
+    if as_json or not apply:
+        when = f"in {duration_text(rotation.overlap_seconds)}" if overlap else "now"
+        summary = f"end the secret of {row.token} ({row.label}) {when}, for a new one"
+        show_plan([row], _TOKENS, applied=apply, as_json=as_json, summary=summary)
+        return
     facts: list[tuple[str, object]] = [("token", row.token), ("secret", row.secret)]
     facts += [
         ("the secret before", f"valid until {time_text(row.previous_until)}"),
         ("expires", time_text(row.expires) or "never"),
     ]
-    show_facts(facts, row, as_json)
+    show_facts(facts, row, False)
 
 
-def _check_token_id(token: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", token):
-        raise NotFound(f"token {token[:40]!r} does not exist", "see: cachesvc admin tokens list")
+def _token(registry: Connection, token: str) -> TokenAnswer:
+    """Return the token of that id. Raise ``NotFound``, and ``InvalidRequest`` for one that was revoked."""
+    for row in registry.rows(path_with_query("/v1/tokens", revoked=True), TokenAnswer):
+        if row.token == token:
+            if row.revoked is not None:
+                raise InvalidRequest(f"token {token} was revoked", "create a new one")
+            return row
+    raise NotFound(f"token {token[:40]} does not exist", "see: cachesvc admin tokens list")
 
 
 @namespaces.command("list")

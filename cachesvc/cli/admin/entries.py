@@ -138,7 +138,7 @@ def delete_entries(
     with connect(context) as registry:
         ids = list(entry or ())
         if where is not None and not ids and _is_entry(registry, where):
-            where, ids = None, [where]
+            ids, where = [where], None
         if ids and (where is not None or any(facts.values())):
             raise InvalidRequest("an entry stands alone", "give either entries or a search")
         rows = [_entry(registry, text) for text in ids] if ids else _matching(registry, where, facts)
@@ -173,7 +173,7 @@ def _matching(registry: Connection, where: str | None, facts: dict[str, object])
         return rows
     if where is None or any(facts.values()):
         raise NotFound("no entry matches: nothing would be deleted", "see: cachesvc admin entries list")
-    near = [] if place in map(Place, namespaces_of(registry)) else matching_places(registry, where)
+    near = [] if where in namespaces_of(registry) else matching_places(registry, where)
     hint = f"did you mean {near[0].namespace}/{near[0].name}?" if near else ""
     raise NotFound(f"nothing is under {where[:80]}", hint)
 

@@ -179,7 +179,11 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Keep a revision, and its entry, from retention, eviction and deletion."""
-    _mark(context, revision, "pin", why, as_json)
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        reason = parse_option(lambda: Reason(why))
+        row = registry.call("PUT", f"/v1/revisions/{key}/pin", reason, RevisionRecord)
+    show_record(row, REVISION_COLUMNS, as_json)
 
 
 @revisions.command("unpin")
@@ -224,12 +228,26 @@ def set_quarantine(
         str | None,
         typer.Option("-n", "--namespace", help="The namespace of a revision that is not here any more."),
     ] = None,
+    apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
     """Offer the bytes of a revision to nobody, on every replica within 5 s, and take them at no commit, also
     when the revision is deleted; services compile for themselves. What was made with it is withheld too."""
     where = f"?namespace={parse_option(lambda: Namespace(namespace))}" if namespace else ""
-    _mark(context, revision, f"quarantine{where}", why, as_json)
+    reason = parse_option(lambda: Reason(why))
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        rows = _known(registry, key)
+        reached: Sequence[Descendant] = ()
+        if apply:
+            row = registry.call("PUT", f"/v1/revisions/{key}/quarantine{where}", reason, RevisionRecord)
+            rows, reached = [row] if rows else [], row.descendants or ()
+    here = "and what was made with it" if rows else "which is not here, from every commit"
+    summary = f"withhold revision {digest_text(key)}, {here}"
+    more = {"descendants": reached}
+    show_plan(rows, REVISION_COLUMNS, applied=apply, as_json=as_json, summary=summary, more=more)
+    if reached and not as_json:
+        show_descendants(reached)
 
 
 @quarantines.command("release")
@@ -244,6 +262,14 @@ def release(context: typer.Context, revision: RevisionId, as_json: AsJson = Fals
             show_line(f"revision {digest_text(key)} was deleted; it may be published again", err=True)
             return
     show_record(row, REVISION_COLUMNS, as_json)
+
+
+def _known(registry: Connection, key: Digest) -> list[RevisionRecord]:
+    """Return the revision of that digest, if it is here."""
+    try:
+        return [registry.call("GET", f"/v1/revisions/{key}", None, RevisionRecord)]
+    except NotFound:
+        return []
 
 
 def _revision(registry: Connection, text: str) -> RevisionRecord:
@@ -277,21 +303,6 @@ def _withheld_text(row: RevisionRecord) -> str:
     if row.signer_revoked is not None:
         return f"its {signer_revoked(row.signer_revoked)}"
     return ancestor_withdrawn(row.withdrawn_ancestor) if row.withdrawn_ancestor else ""
-
-
-def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:
-    """Pin or quarantine a revision, for a reason, and show it. ``mark``: the end of the route."""
-    with connect(context) as registry:
-        key = complete_digest(registry, "revision", revision)
-        row = registry.call(
-            "PUT", f"/v1/revisions/{key}/{mark}", parse_option(lambda: Reason(why)), RevisionRecord
-        )
-    if row.published or as_json:
-        show_record(row, REVISION_COLUMNS, as_json)
-    else:
-        show_line(f"revision {digest_text(key)} is not here; from now on no commit takes it")
-    if row.descendants and not as_json:
-        show_descendants(row.descendants)
 
 
 def show_descendants(rows: Sequence[Descendant], applied: bool = True) -> None:

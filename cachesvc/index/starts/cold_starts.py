@@ -9,10 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col
 
+from cachesvc.domain.access import ANY
 from cachesvc.domain.usefulness import COLD_MODELS, NAMESPACE_COLD
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.names import Lane, Name, Target
+from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName, Tag, Target
 
 from ..sql import run_change, upsert
 from ..tables import ColdStartRow, EntryRow, EnvironmentRow, UsefulnessRow
@@ -118,6 +119,34 @@ class ColdStarts:
             )
             for where, facts, models, starts, spent, last, of in self._session.connection().execute(query)
         ]
+
+    def names(self, namespace: str, lane: Lane | None, since: int, limit: int) -> list[Name]:
+        """Return the names under which starts of the trunk and of ``lane`` compiled at ``since`` or later;
+        those that compiled longest come first. ``namespace``: ``*`` for all."""
+        cold, used, lanes = self._table.c, col(UsefulnessRow.last_seen), ["", *([lane] if lane else [])]
+        states: Any = col(UsefulnessRow.inert) + col(UsefulnessRow.partial)
+        nothing_fitted = (
+            sa.select(cold.namespace, cold.name, cold.tag, sa.func.sum(cold.spent))
+            .where(cold.last_seen >= since, cold.lane.in_(lanes))
+            .where(*([] if namespace == ANY else [cold.namespace == namespace]))
+            .group_by(cold.namespace, cold.name, cold.tag)
+        )
+        place = (col(EntryRow.namespace), col(EntryRow.name), col(EntryRow.tag))
+        compiled_anyway = (
+            sa.select(*place, sa.func.sum(col(UsefulnessRow.spent)))
+            .join_from(EntryRow, UsefulnessRow, col(UsefulnessRow.revision) == col(EntryRow.head))
+            .where(used >= since, states > 0, col(EntryRow.lane).in_(lanes))
+            .where(*([] if namespace == ANY else [col(EntryRow.namespace) == namespace]))
+            .group_by(*place)
+        )
+        sums: dict[tuple[str, str, str], float] = {}
+        for query in (nothing_fitted, compiled_anyway):
+            # Each in its own order and bounded: what is first of both is first of one.
+            bounded = query.order_by(sa.desc(sa.literal_column("4"))).limit(limit)
+            for where, name, tag, spent in self._session.connection().execute(bounded):
+                sums[where, name, tag] = sums.get((where, name, tag), 0.0) + (spent or 0.0)
+        ordered = sorted(sums, key=lambda key: (-sums[key], key))[:limit]
+        return [Name(Namespace(where), ShortName(name), Tag(tag)) for where, name, tag in ordered]
 
     def targets_of(
         self, name: Name, lane: Lane | None, models: Sequence[Digest]
