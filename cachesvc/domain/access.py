@@ -53,9 +53,10 @@ class Life:
 @dataclass(frozen=True, slots=True)
 class Token:
     """What the registry knows of a bearer token; never its secret. ``builder``: the CI job to which the
-    registry gave it; ``None`` for a token that an administrator made. ``of_job``: it was given by a rule, and lives for minutes. ``person``: who logged in to the web
-    page at an identity provider, as ``ISSUER SUBJECT``; such a token has no secret. ``via``: by what it acts
-    now, for the audit log: ``web`` in a session of the web page; ``None`` by itself."""
+    registry gave it; ``None`` for a token that an administrator made. ``of_job``: it was given by a rule, and
+    lives for minutes. ``person``: who logged in to the web page at an identity provider, as
+    ``ISSUER SUBJECT``; such a token has no secret. ``via``: by what it acts now, for the audit log: ``web``
+    in a session of the web page; ``None`` by itself."""
 
     token: str
     label: str
