@@ -37,14 +37,15 @@ def main() -> None:
     workloads.synchronise()
     report = cachesvc_client.report()
     tolerance = outputs.TOLERANCE[row["dtype"]]
-    nearest = explain(Config.read(), Name.parse(os.environ["CACHESVC_NAME"]), here=report.facts).entries
+    name, here = Name.parse(os.environ["CACHESVC_NAME"]), report.compared.facts
+    nearest = explain(Config.read(), name, here=here).entries
     answer = {
         "state": report.state,
         "compilations": report.compilations,
         "reasons": list(report.reasons[:3]),
-        "report": [one.factor for one in report.differences],
+        "report": [one.factor for one in report.compared.differences],
         "explain": [one.factor for one in nearest[0].reasons] if nearest else [],
-        "key differences": [str(one) for one in report.key_differences[:3]],
+        "key differences": [str(one) for one in report.compared.key_differences[:3]],
         "against_eager": outputs.compare_outputs(
             tensors, outputs.digests_of(run(workloads.identity)), tolerance
         ),

@@ -154,7 +154,7 @@ def main() -> None:
         "configurations": configurations,
         "generated": generated[0],
         "helion": dict(helions_own["autotune"]),
-        **{name: report[name] for name in ("state", "reasons", "observed", "kinds", "rejected")},
+        **{name: report[name] for name in ("state", "reasons", "observed", "kinds", "compared")},
     }
     Path(sys.argv[1]).write_text(json.dumps(answer))
 

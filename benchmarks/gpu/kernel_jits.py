@@ -75,7 +75,7 @@ def process(modules: list[str], launch: bool, publish: bool) -> None:
         cachesvc_client.publish(NAME, target="kernels")
     report = plain(cachesvc_client.report()) if attached else {}
     observed = observer.snapshot()
-    answer |= {name: report[name] for name in ("state", "reasons", "kinds", "rejected") if name in report}
+    answer |= {name: report[name] for name in ("state", "reasons", "kinds", "compared") if name in report}
     answer["processes"] = [program for program in observed.processes if counters.is_compiler(program)]
     print(json.dumps(answer), flush=True)
 

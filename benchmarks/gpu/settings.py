@@ -53,7 +53,7 @@ def main() -> None:
     answer |= {
         "state": report.state,
         "reasons": list(report.reasons),
-        "key_differences": [str(one) for one in report.key_differences],
+        "key_differences": [str(one) for one in report.compared.key_differences],
         "compilations": report.compilations,
     }
     if options.publish:

@@ -37,23 +37,34 @@ class Action(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Life:
+    """When a token was made, ends or was ended, and was last used, to an hour: seconds of UTC."""
+
+    created: int = 0
+    expires: int | None = None
+    revoked: int | None = None
+    last_used: int | None = None
+
+    def goes_on(self, now: float) -> bool:
+        """Return whether the token is neither revoked nor expired."""
+        return self.revoked is None and (self.expires is None or self.expires > now)
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
-    """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
-    CI job to which the registry gave it; ``None`` for a token that an administrator made. ``last_used``: to
-    an hour. ``of_job``: it was given by a rule, and lives for minutes. ``person``: who logged in to the web
-    page at an identity provider, as ``ISSUER SUBJECT``; such a token has no secret. ``via``: by what it acts
-    now, for the audit log: ``web`` in a session of the web page; ``None`` by itself."""
+    """What the registry knows of a bearer token; never its secret. ``builder``: the CI job to which the
+    registry gave it; ``None`` for a token that an administrator made. ``of_job``: it was given by a rule, and
+    lives for minutes. ``person``: who logged in to the web page at an identity provider, as
+    ``ISSUER SUBJECT``; such a token has no secret. ``via``: by what it acts now, for the audit log: ``web``
+    in a session of the web page; ``None`` by itself."""
 
     token: str
     label: str
     role: Role
     namespace: str
     lane: Lane | None = None
-    created: int = 0
-    expires: int | None = None
-    revoked: int | None = None
+    life: Life = Life()
     builder: BuilderIdentity | None = None
-    last_used: int | None = None
     of_job: bool = False
     person: str | None = None
     via: str | None = None
@@ -61,9 +72,9 @@ class Token:
 
 def alive(token: Token, now: float) -> None:
     """Raises ``Unauthenticated`` if the token is revoked or expired."""
-    if token.revoked is not None:
+    if token.life.revoked is not None:
         raise Unauthenticated(f"token {token.token} was revoked", "ask the operator for a new one")
-    if token.expires is not None and token.expires <= now:
+    if not token.life.goes_on(now):
         raise Unauthenticated(f"token {token.token} has expired", "ask the operator for a new one")
 
 

@@ -172,7 +172,7 @@ def announce_expiring_tokens(registry: Registry, unit: Unit) -> int:
             "label": row.label,
             "role": row.role.name,
             "lane": row.lane,
-            "expires": row.expires,
+            "expires": row.life.expires,
         }
         announce(registry, unit, TOKEN_EXPIRING, row.namespace, data)
     return len(rows)

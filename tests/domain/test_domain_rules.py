@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand, may
+from cachesvc.domain.access import ANY, Action, Life, Role, Token, alive, demand, may
 from cachesvc.domain.claims import Claim, demand_current, standing
 from cachesvc.domain.difference import facets
 from cachesvc.domain.retention import (
@@ -84,11 +84,11 @@ def test_each_role_may_do_the_allowed_actions_only(
 
 def test_a_token_lives_until_it_expires_or_is_revoked() -> None:
     alive(token(Role.read), 1e12)
-    alive(token(Role.read, expires=100), 99.9)
+    alive(token(Role.read, life=Life(expires=100)), 99.9)
     with pytest.raises(Unauthenticated, match="expired"):
-        alive(token(Role.read, expires=100), 100)
+        alive(token(Role.read, life=Life(expires=100)), 100)
     with pytest.raises(Unauthenticated, match="revoked"):
-        alive(token(Role.read, revoked=1, expires=100), 50)
+        alive(token(Role.read, life=Life(expires=100, revoked=1)), 50)
 
 
 digests = st.integers(0, 5).map(lambda number: Digest.of(str(number).encode()))

@@ -150,7 +150,7 @@ def test_another_instruction_set_is_another_entry(tmp_path: Path, registry: Serv
     """A kernel may be compiled for the CPU of its builder, which TileLang's key does not say."""
     result = start(tmp_path, registry, PROGRAM, ATEN_CPU_CAPABILITY="default")
     assert work(result)[0] == 2 and result.answer["right"] == [True, True]
-    [rejected] = result.answer["rejected"]
+    [rejected] = result.answer["compared"]["rejected"]
     assert "cpu_isa" in {difference["factor"] for difference in rejected["differences"]}, rejected
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cachesvc.domain.access import Role, Token
+from cachesvc.domain.access import Life, Role, Token
 from cachesvc.domain.revisions import Head
 from cachesvc.domain.usefulness import InertHost
 from cachesvc.index.entries.entries import Published
@@ -72,7 +72,7 @@ def heads(
 
 
 def test_a_token_is_found_by_its_hash_and_revoked_once(index: Index) -> None:
-    token = Token("t-1", "ci", Role.write, "team", Lane("pr-1"), 10, 20)
+    token = Token("t-1", "ci", Role.write, "team", Lane("pr-1"), Life(10, 20))
     with index.write() as unit:
         assert not unit.tokens.any_admin()
         unit.tokens.add(token, "hash-1")
@@ -89,7 +89,7 @@ def test_a_token_is_found_by_its_hash_and_revoked_once(index: Index) -> None:
         assert unit.tokens.revoke("t-1", 15)
         assert unit.tokens.revoke("t-1", 99)
         assert not unit.tokens.revoke("t-9", 99)
-        assert unit.tokens.get("t-1") == dataclasses.replace(token, revoked=15)
+        assert unit.tokens.get("t-1") == dataclasses.replace(token, life=Life(10, 20, 15))
 
 
 def test_signers_of_a_namespace_are_its_own_and_the_global_ones(index: Index) -> None:

@@ -17,7 +17,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node import processes
 from cachesvc_client.node.installed import InstalledRevision
-from cachesvc_client.outcome.judge import KeyDifference, Report, RevisionUse
+from cachesvc_client.outcome.judge import Compared, KeyDifference, Report, RevisionUse
 from cachesvc_client.outcome.send import node_id, request
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
@@ -54,7 +54,7 @@ def test_the_request_has_no_names_and_only_revisions_of_this_registry() -> None:
         Observation(compilations=1),
         (use(1, state="inert"), use(2, state="inert"), use(3, state="inert")),
         kinds={"inductor": KindWork(1, 0, 2.5)},
-        key_differences=(KeyDifference("grad mode", "True", "False"),) * 2,
+        compared=Compared(key_differences=(KeyDifference("grad mode", "True", "False"),) * 2),
     )
     body = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
     text = canonical(body).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.outcome.judge import Report, RevisionUse
+from cachesvc_client.outcome.judge import Compared, Report, RevisionUse
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -14,7 +14,8 @@ def use(target: str, used: int) -> RevisionUse:
     return RevisionUse("team/x:latest", target, DIGEST, 10, 5000, used, "hit" if used else "unused", 2.5)
 
 
-HIT = Report("hit", (), Observation(), (use("bert", 8),), saved=12.34, facts={"cpu_flags": ["avx"] * 60})
+FACTS = Compared(facts={"cpu_flags": ["avx"] * 60})
+HIT = Report("hit", (), Observation(), (use("bert", 8),), saved=12.34, compared=FACTS)
 LONG = Report(
     "partial",
     ("shapes: here 1x32, entry 1x64: warm these shapes too", *(f"<script>{n}" * 200 for n in range(9))),

@@ -12,7 +12,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
-from cachesvc.domain.access import Role, Token
+from cachesvc.domain.access import Life, Role, Token
 from cachesvc.registry import answers, download, publish
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc
@@ -157,10 +157,10 @@ def test_collection_continues_after_a_killed_collector(reg: Inside) -> None:
 def test_tokens_expire(reg: Inside) -> None:
     answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read", "team", None, 1))
     token = tokens.authenticate(reg.registry, answer.secret)
-    assert token == Token(answer.token, "ci", Role.read, "team", None, START, START + DAY)
+    assert token == Token(answer.token, "ci", Role.read, "team", life=Life(START, START + DAY))
     reg.clock.now += DAY - 1
     later = tokens.authenticate(reg.registry, answer.secret)
-    assert later == dataclasses.replace(token, last_used=START)
+    assert later == dataclasses.replace(token, life=Life(START, START + DAY, last_used=START))
     reg.clock.now += 1
     with pytest.raises(Unauthenticated, match="expired"):
         tokens.authenticate(reg.registry, answer.secret)

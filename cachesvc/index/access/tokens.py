@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
-from cachesvc.domain.access import ANY, Role, Token
+from cachesvc.domain.access import ANY, Life, Role, Token
 from cachesvc_client.wire.codec import build, plain
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
@@ -31,9 +31,9 @@ class Tokens:
                 role=token.role.name,
                 namespace=token.namespace,
                 lane=token.lane or "",
-                created=token.created,
-                expires=token.expires,
-                revoked=token.revoked,
+                created=token.life.created,
+                expires=token.life.expires,
+                revoked=token.life.revoked,
                 publisher=publisher,
                 builder=plain(token.builder) if token.builder else None,
                 person=token.person,
@@ -168,11 +168,8 @@ def _token(row: TokenRow) -> Token:
         role=role,
         namespace=row.namespace,
         lane=Lane(row.lane) if row.lane else None,
-        created=row.created,
-        expires=row.expires,
-        revoked=row.revoked,
+        life=Life(row.created, row.expires, row.revoked, row.last_used),
         builder=build(BuilderIdentity, row.builder) if row.builder else None,
-        last_used=row.last_used,
         of_job=row.publisher is not None,
         person=row.person,
     )

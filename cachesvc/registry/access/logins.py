@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cachesvc.domain.access import Token
+from cachesvc.domain.access import Life, Token
 from cachesvc.domain.people import Grant, choose, grants_of
 from cachesvc.domain.retention import DAY
 from cachesvc.index.unit import Unit
@@ -101,8 +101,7 @@ def _open(
         label=person.name,
         role=grant.role,
         namespace=grant.namespace,
-        created=now,
-        expires=now + login.seconds,
+        life=Life(now, now + login.seconds),
         person=f"{person.issuer} {person.subject}",
     )
     with registry.index.write() as unit:
@@ -110,7 +109,7 @@ def _open(
         unit.tokens.add(token, f"login {token.token}")  # which is the hash of no secret
         sessions.add_session(unit, secret, token, now + login.seconds)
         details = {"who": f"oidc:{token.person}", "name": token.label, "role": token.role.name}
-        details |= {"expires": str(token.expires)} | ({"ended": str(ended)} if ended else {})
+        details |= {"expires": str(token.life.expires)} | ({"ended": str(ended)} if ended else {})
         unit.audit.add(now, token.token, "login.open", token.namespace, token.token, **details)
         unit.tokens.forget_given(now - DAY)
     return Opened(secret, login.seconds)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
+from cachesvc.domain.access import ANY, Action, Life, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.index.unit import Unit
@@ -67,7 +67,7 @@ def whoami(token: Token) -> WhoAmI:
         token=token.token,
         role=token.role.name,
         namespace=token.namespace,
-        expires=token.expires,
+        expires=token.life.expires,
         builder=token.builder,
         label=token.label,
         lane=token.lane,
@@ -88,7 +88,7 @@ def issue(
     if by is not None:
         demand(by, Action.admin, token.namespace)
     answer = store(unit, token, secret)
-    details = {"role": token.role.name, "label": token.label, "expires": token.expires}
+    details = {"role": token.role.name, "label": token.label, "expires": token.life.expires}
     note(registry, unit, by, "token.create", token.namespace, token.token, **details)
     return answer
 
@@ -121,7 +121,9 @@ def list_tokens(registry: Registry, by: Token, *, revoked: bool = False) -> list
     """Returns the tokens of the admin's namespace; with ``revoked`` the revoked ones too."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return [_answer(token) for token in unit.tokens.all(by.namespace) if revoked or token.revoked is None]
+        return [
+            _answer(token) for token in unit.tokens.all(by.namespace) if revoked or token.life.revoked is None
+        ]
 
 
 def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
@@ -145,7 +147,7 @@ def rotate_token(registry: Registry, by: Token, token_id: str, rotation: Rotatio
     until = registry.now + rotation.overlap_seconds
     with registry.index.write() as unit:
         token = _token_of(unit, by, token_id)
-        if token.revoked is not None:
+        if token.life.revoked is not None:
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
         _refuse_login(token)
         if token.of_job:
@@ -168,13 +170,13 @@ def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -
     with registry.index.write() as unit:
         token = _token_of(unit, by, token_id)
         _refuse_login(token)
-        if token.revoked is not None:
+        if token.life.revoked is not None:
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
         unit.tokens.expire(token_id, expires)
         note(registry, unit, by, "token.expire", token.namespace, token_id, expires=expires)
         hashes = unit.tokens.hashes_of(token_id)
     forget_tokens(registry, map(_memory_key, hashes))
-    return _answer(replace(token, expires=expires))
+    return _answer(replace(token, life=replace(token.life, expires=expires)))
 
 
 def _token_of(unit: Unit, by: Token, token_id: str) -> Token:
@@ -211,8 +213,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         role=role,
         namespace=namespace,
         lane=request.lane,
-        created=now,
-        expires=expires,
+        life=Life(now, expires),
     )
 
 
@@ -234,10 +235,10 @@ def _answer(token: Token) -> TokenAnswer:
         role=token.role.name,
         namespace=token.namespace,
         lane=token.lane,
-        created=token.created,
-        expires=token.expires,
-        revoked=token.revoked,
-        last_used=token.last_used,
+        created=token.life.created,
+        expires=token.life.expires,
+        revoked=token.life.revoked,
+        last_used=token.life.last_used,
         person=token.person,
     )
 
@@ -266,8 +267,8 @@ def _look_up(registry: Registry, secret: str, secret_hash: str) -> Token | None:
 
 def _record_use(registry: Registry, token: Token) -> None:
     """Writes down that a valid token is used, unless that was done in the last hour."""
-    valid = token.revoked is None and (token.expires is None or token.expires > registry.now)
-    if not valid or token.of_job or registry.now - (token.last_used or 0) < USE_SECONDS:
+    used_lately = registry.now - (token.life.last_used or 0) < USE_SECONDS
+    if not token.life.goes_on(registry.now) or token.of_job or used_lately:
         return
     # An index that takes no writes now costs the time of this use, not the request.
     with suppress(CacheSvcError), registry.index.write_once() as unit:

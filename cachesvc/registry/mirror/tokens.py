@@ -10,7 +10,7 @@ import json
 import re
 from concurrent.futures import Future, TimeoutError
 
-from cachesvc.domain.access import Role, Token
+from cachesvc.domain.access import Life, Role, Token
 from cachesvc.upstream.upstream import TOKEN_SECONDS, is_silence
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, Unauthenticated, Unavailable
@@ -79,7 +79,7 @@ def _token(who: WhoAmI) -> Token:
         role=min(role, Role.write),
         namespace=who.namespace,
         lane=who.lane,
-        expires=who.expires,
+        life=Life(expires=who.expires),
         builder=who.builder,
     )
 
@@ -107,5 +107,5 @@ def parse_token(text: bytes | str) -> Token:
     fields = json.loads(text)
     lane = Lane(str(fields.pop("lane"))) if "lane" in fields else None
     builder = codec.build(BuilderIdentity, fields.pop("builder")) if "builder" in fields else None
-    role = Role(int(str(fields.pop("role"))))
-    return Token(**fields, role=role, lane=lane, builder=builder)
+    role, life = Role(int(str(fields.pop("role")))), codec.build(Life, fields.pop("life"))
+    return Token(**fields, role=role, lane=lane, life=life, builder=builder)

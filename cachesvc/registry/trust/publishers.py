@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cachesvc.domain import publishers as rules
-from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.domain.access import ANY, Action, Life, Token, demand
 from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import signed, workload
@@ -188,8 +188,7 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
         role=grant.role,
         namespace=rule.namespace,
         lane=grant.lane,
-        created=now,
-        expires=now + rule.minutes * 60,
+        life=Life(now, now + rule.minutes * 60),
         builder=identity_of(job.issuer, job.subject, job.claims),
     )
     with registry.index.write() as unit:
@@ -202,7 +201,11 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
         answer = tokens.store(unit, token, publisher=grant.record.publisher)
         claims = {name: job.claims[name] for name in _LOG_CLAIMS if isinstance(job.claims.get(name), str)}
         details = {"who": who, "claims": printable(_text(claims)), "publisher": grant.record.publisher}
-        details |= {"role": token.role.name, "lane": grant.lane or "trunk", "expires": str(token.expires)}
+        details |= {
+            "role": token.role.name,
+            "lane": grant.lane or "trunk",
+            "expires": str(token.life.expires),
+        }
         unit.audit.add(now, "oidc", "token.exchange", rule.namespace, token.token, **details)
         unit.publishers.forget_used(now)
         unit.tokens.forget_given(now - DAY)

@@ -25,6 +25,16 @@ NOT_COUNTED = "a start that neither compiled nor used anything is not counted"
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Says what starts compiled and tuned, and how long they compiled and waited for their restores."""
+
+    compilations: int = 0
+    tuning_runs: int = 0
+    compile_seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StartRecord:
     """Holds what one start came to. ``at``: when its record began, in seconds of UTC. ``names``: those that
     were asked for. ``program``: file name of the program. ``state``: as in `outcome.judge.Report`. ``why``:
@@ -35,10 +45,7 @@ class StartRecord:
     program: str
     state: str
     why: str = ""
-    compilations: int = 0
-    tuning_runs: int = 0
-    compile_seconds: float = 0.0
-    wait_seconds: float = 0.0
+    work: Work = Work()
     moved: int = 0
     saved: float | None = None
 
@@ -57,10 +64,7 @@ class NameStarts:
     partial: int
     inert: int
     miss: int
-    compilations: int
-    tuning_runs: int
-    compile_seconds: float
-    wait_seconds: float
+    work: Work
     moved: int
     saved: float
     last_seen: int
@@ -73,7 +77,7 @@ _COLUMNS: Columns = {
     "partial": lambda row: row.partial or "",
     "inert": lambda row: row.inert or "",
     "miss": lambda row: row.miss or "",
-    "compiled": lambda row: duration_text(row.compile_seconds),
+    "compiled": lambda row: duration_text(row.work.compile_seconds),
     "moved": lambda row: bytes_text(row.moved),
     "saved": lambda row: duration_text(row.saved),
     "last used": lambda row: Moment(row.last_seen),
@@ -108,10 +112,12 @@ def _sum(names: str, records: list[StartRecord]) -> NameStarts:
         partial=states.count("partial"),
         inert=states.count("inert"),
         miss=states.count("miss"),
-        compilations=sum(record.compilations for record in records),
-        tuning_runs=sum(record.tuning_runs for record in records),
-        compile_seconds=round(sum(record.compile_seconds for record in records), 3),
-        wait_seconds=round(sum(record.wait_seconds for record in records), 3),
+        work=Work(
+            sum(record.work.compilations for record in records),
+            sum(record.work.tuning_runs for record in records),
+            round(sum(record.work.compile_seconds for record in records), 3),
+            round(sum(record.work.wait_seconds for record in records), 3),
+        ),
         moved=sum(record.moved for record in records),
         saved=round(sum(record.saved or 0.0 for record in records), 3),
         last_seen=max(record.at for record in records),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..wire.digest import Digest
-from ..wire.names import Tag
 from ..wire.protocol import Rejected
 from ..wire.records import Manifest
 
@@ -78,6 +77,20 @@ class InstalledRevision:
         return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
 
 
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Lists revisions that fit and are not used. ``distrusted``: those that were installed until the canary
+    found them wrong. ``withdrawn``: those that were not installed, because two processes of this node crashed
+    while they loaded files of them."""
+
+    distrusted: list[InstalledRevision] = field(default_factory=list)
+    withdrawn: list[InstalledRevision] = field(default_factory=list)
+
+    def all(self) -> list[InstalledRevision]:
+        """Return both, the distrusted ones first."""
+        return [*self.distrusted, *self.withdrawn]
+
+
 @dataclass(slots=True)
 class RestoreResult:
     """Says what a restore did. The restore fills it step by step, so that after a failure it says what was
@@ -85,9 +98,7 @@ class RestoreResult:
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``more``: entries that fit and were left for a compile to ask for. ``stored``:
-    revisions that came too late to be installed. ``distrusted``: revisions that were installed until the
-    canary found them wrong. ``withdrawn``: revisions that fit and were not installed, because two processes
-    of this node crashed while they loaded files of them. ``own``: what an earlier start of this node
+    revisions that came too late to be installed. ``own``: what an earlier start of this node
     compiled; it is reported to no registry. ``warnings``: problems that the log does not say yet.
     """
 
@@ -96,11 +107,9 @@ class RestoreResult:
     more: int = 0
     stored: int = 0
     moved: int = 0
-    tag: Tag | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    distrusted: list[InstalledRevision] = field(default_factory=list)
-    withdrawn: list[InstalledRevision] = field(default_factory=list)
+    unusable: Unusable = field(default_factory=Unusable)
     own: InstalledRevision | None = None
     warnings: list[str] = field(default_factory=list)
 

@@ -81,6 +81,26 @@ class KeyDifference:
         return f"{self.component}: here {self.here}, entry {self.entry}"
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Compares a start with the entries that could have served it.
+
+    Attributes:
+        rejected: Entries that exist and do not fit, with the factor that differs.
+        differences: Of an inert or partial start, the factors in which it differs from the nearest installed
+            entry and that can be why, the most important first.
+        facts: The environment and the workload of this process, by the factor table, if it was no plain hit.
+            ``explain --here`` reads them.
+        key_differences: After a miss, the parts in which PyTorch's own keys differ from the nearest installed
+            key.
+    """
+
+    rejected: tuple[Rejected, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    facts: Facts = field(default_factory=dict)
+    key_differences: tuple[KeyDifference, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """Holds the outcome of a start, with its reasons and numbers.
@@ -93,11 +113,7 @@ class Report:
         reasons: Why it is no hit, the most important reason first.
         observed: What was counted: compilations, tuning runs, compiler processes.
         revisions: The installed revisions, with the outcome of each.
-        rejected: Entries that exist and do not fit, with the factor that differs.
-        differences: Of an inert or partial start, the factors in which it differs from the nearest installed
-            entry and that can be why, the most important first.
-        facts: The environment and the workload of this process, by the factor table, if it was no plain hit.
-            ``explain --here`` reads them.
+        compared: The start beside the entries that could have served it.
         bytes_moved: Bytes that were downloaded.
         seconds: ``wait`` (of the compile for the restore), ``hooks`` (inside cachesvc's hooks, without the
             wait), ``compile`` (inside Inductor), ``asked`` (of that, the wait for what a start had omitted),
@@ -105,8 +121,6 @@ class Report:
         saved: Seconds of the builder's first call less those spent here, for the revisions that were used;
             ``None`` if it was not measured.
         kinds: The compilations, tuning runs and seconds of each kind of cache.
-        key_differences: After a miss, the parts in which PyTorch's own keys differ from the nearest installed
-            key.
         distrusted: Revisions whose first output the canary found wrong. The outcome is *inert* then.
     """
 
@@ -114,14 +128,11 @@ class Report:
     reasons: tuple[str, ...]
     observed: Observation
     revisions: tuple[RevisionUse, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    facts: Facts = field(default_factory=dict)
+    compared: Compared = field(default_factory=Compared)
     bytes_moved: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     saved: float | None = None
     kinds: dict[str, KindWork] = field(default_factory=dict)
-    key_differences: tuple[KeyDifference, ...] = ()
     distrusted: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from .judge import (
     OTHER_KEYS,
     SAME_KEYS,
     TRACED_AGAIN,
+    Compared,
     KeyDifference,
     Report,
     RevisionUse,
@@ -65,8 +66,8 @@ def make_report(
     saved = _saved(installed, used, seconds)
     compiled = state in ("inert", "partial")
     in_keys = key_differences(dict(process.components.missed), installed) if compiled or again else ()
-    distrusted = [entry for result in results for entry in result.distrusted]
-    unusable = [*distrusted, *(entry for result in results for entry in result.withdrawn)]
+    distrusted = [entry for result in results for entry in result.unusable.distrusted]
+    unusable = [entry for result in results for entry in result.unusable.all()]
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
     before = process.compiled_before
     early = f"{count_text(before, 'graph')} compiled before attach: attach earlier" if before else ""
@@ -81,14 +82,16 @@ def make_report(
         reasons=with_reason(state, filter(None, (unattached or early, *reasons))),
         observed=observed,
         revisions=(*judge_revisions(of_revisions, installed, used, saved, process.models), *wrong),
-        rejected=tuple(one for result in results for one in result.rejected),
-        differences=differing,
-        facts=here if differing or missed else {},
+        compared=Compared(
+            rejected=tuple(one for result in results for one in result.rejected),
+            differences=differing,
+            facts=here if differing or missed else {},
+            key_differences=in_keys,
+        ),
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
         kinds=dict(process.work_by_kind(observed)),
-        key_differences=in_keys,
         distrusted=tuple(str(entry.revision) for entry in distrusted),
     )
 

@@ -146,7 +146,7 @@ def request(
         )
         for kind, work in report.kinds.items()
     }
-    why = dict.fromkeys(difference.component[:200] for difference in report.key_differences)
+    why = dict.fromkeys(difference.component[:200] for difference in report.compared.key_differences)
     return ReportRequest(
         node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8], cold=cold
     )

@@ -53,10 +53,12 @@ def _record(report: Report, names: str, at: int) -> dict[str, Any]:
         "program": Path(sys.argv[0] if sys.argv else "").name[:_MAX_TEXT],
         "state": report.state,
         "why": report.reasons[0][:_MAX_TEXT] if report.reasons and report.state != "hit" else "",
-        "compilations": observed.compilations,
-        "tuning_runs": observed.tuning_runs,
-        "compile_seconds": round(seconds.get("compile", 0.0), 3),
-        "wait_seconds": round(seconds.get("wait", 0.0), 3),
+        "work": {
+            "compilations": observed.compilations,
+            "tuning_runs": observed.tuning_runs,
+            "compile_seconds": round(seconds.get("compile", 0.0), 3),
+            "wait_seconds": round(seconds.get("wait", 0.0), 3),
+        },
         "moved": report.bytes_moved,
         "saved": report.saved,
     }

@@ -46,7 +46,6 @@ def accept_name(
             "run cachesvc login, or set CACHESVC_TRUSTED_KEYS; keys of a login count for its own URL alone",
         )
     answer = ask(request, inquiry)
-    result.tag = answer.tag
     result.more += answer.more or 0
     result.rejected.extend(answer.rejected)
     accepted: list[AcceptedRevision] = []
@@ -204,7 +203,7 @@ def refuse_distrusted(accepted: Accepted, store: NodeStore, result: RestoreResul
     mark = store.crashed_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
-    result.withdrawn.append(InstalledRevision(manifest, revision, accepted.signer, 0, 0))
+    result.unusable.withdrawn.append(InstalledRevision(manifest, revision, accepted.signer, 0, 0))
     raise Distrusted(
         f"{what}: two processes of this node crashed while they loaded files of revision {revision}",
         f"{fix}, or remove {mark} if they crashed of something else",

@@ -53,7 +53,7 @@ class SessionReports:
             return
         if config.bundle is not None or not (config.report and config.url and config.token):
             return
-        revisions = [*result.installed, *result.distrusted, *result.withdrawn]
+        revisions = [*result.installed, *result.unusable.all()]
         cold = None if revisions else self._cold_start(session, report)
         if not revisions and cold is None:
             return

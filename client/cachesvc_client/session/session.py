@@ -109,7 +109,7 @@ class Session:
     def has_revisions(self) -> bool:
         """Return whether any revision was installed, including those that the canary took out again."""
         result = self.result
-        return result is not None and bool(result.installed or result.distrusted)
+        return result is not None and bool(result.installed or result.unusable.distrusted)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the restore is over, at most ``timeout`` seconds; return whether it is over.
@@ -177,7 +177,7 @@ class Session:
         """Remove a revision whose numbers the canary found wrong from the result of this session."""
         assert self.result is not None
         self.result.installed.remove(entry)
-        self.result.distrusted.append(entry)
+        self.result.unusable.distrusted.append(entry)
         self.error = Distrusted(f"{entry.manifest.statement.full_name}: the canary found wrong numbers")
         self._status = "failed"
 

@@ -64,7 +64,7 @@ print(
             "state": report.state,
             "reasons": report.reasons,
             "compilations": report.compilations,
-            "differences": [one.factor for one in report.differences],
+            "differences": [one.factor for one in report.compared.differences],
         }
     )
 )

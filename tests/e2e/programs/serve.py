@@ -85,7 +85,7 @@ answer = {
     "reasons": list(report.reasons),
     "seconds": report.seconds,
     "kinds": plain(report.kinds),
-    "differences": [str(difference) for difference in report.key_differences],
+    "differences": [str(difference) for difference in report.compared.key_differences],
     "explaining": process().components.seconds,
     "saved": report.saved,
     "observed": plain(observer.snapshot()),

@@ -20,7 +20,7 @@ def report():
     from cachesvc_client.wire.codec import plain
 
     whole = plain(cachesvc_client.report())
-    return {name: whole[name] for name in ("state", "reasons", "observed", "kinds", "rejected")}
+    return {name: whole[name] for name in ("state", "reasons", "observed", "kinds", "compared")}
 
 
 def main():

@@ -58,7 +58,7 @@ def main():
     if "publish" in OPTIONS:
         cachesvc_client.publish(OPTIONS["publish"], target="kernels")
     whole = plain(cachesvc_client.report())
-    answer |= {name: whole[name] for name in ("state", "reasons", "observed", "kinds", "rejected")}
+    answer |= {name: whole[name] for name in ("state", "reasons", "observed", "kinds", "compared")}
     print(json.dumps({**answer, "helion": dict(helions_own["autotune"])}), flush=True)
 
 

@@ -49,7 +49,7 @@ def described(outputs: Iterable[torch.Tensor], packages: Iterable[str]) -> dict[
         "state": report.state,
         "reasons": list(report.reasons),
         "observed": plain(report.observed),
-        "differences": [str(one) for one in (*report.differences, *report.key_differences)],
+        "differences": [str(one) for one in (*report.compared.differences, *report.compared.key_differences)],
         "line": report.line,
         "digest": digest(outputs),
         "versions": {name: importlib.metadata.version(name) for name in ("torch", *packages)},
