@@ -72,6 +72,15 @@ class QuietPublisher(Listener):
         self._said: set[str] = set()
         """The kinds of failures that the log has named since a publication succeeded."""
 
+    def restore_ended(self) -> None:
+        """Record beside the work, if this process restored an entry and publishes by itself what is new: then
+        the entry's next start does not trace. The ranks of a job publish together, and record nothing."""
+        from ..ranks.job import this_job
+
+        publishes = (session for session in self._sessions if session.right is not None)
+        if any(session.has_revisions for session in publishes) and this_job() is None:
+            self._process.start_recording(serving=True)
+
     def paused(self, moment: Moment, _deadline: float) -> None:
         """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
         Return at once."""
@@ -164,22 +173,24 @@ class QuietPublisher(Listener):
                 self._say(session, name, published, time.monotonic() - begin)
         return True
 
-    @staticmethod
-    def _say(session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
+    def _say(self, session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
         answer, files = published
         assert session.config is not None
+        recorded = self._process.recorded()
         logger.write(
             logging.INFO,
-            "%s: published into the lane %s: %s, in %.2f s",
+            "%s: published into the lane %s: %s, in %.2f s%s",
             name,
             session.config.lane,
             count_text(files, "file"),
             seconds,
+            f", with {count_text(recorded, 'recorded frame')}" if recorded else "",
             facts={
                 "event": "published",
                 "names": [str(name)],
                 "revisions": [str(answer.revision)],
                 "files": files,
+                "recorded": recorded,
                 "seconds": round(seconds, 3),
             },
         )

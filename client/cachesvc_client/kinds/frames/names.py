@@ -117,6 +117,13 @@ BUNDLE = Hook(
     "frames of graphs with Triton kernels are not recorded",
     role="speed",
 )
+FOUND = Hook(
+    "torch._inductor.codecache",
+    "GuardedCache.find_guarded_entry",
+    "keeps the bytes of the graphs that a service finds, which it records while it traces",
+    "a service that publishes by itself records no frames",
+    role="speed",
+)
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
 CONFIG = Hook(
     "torch",
@@ -156,5 +163,5 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT),
-    *(GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
+    *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
 )
