@@ -73,12 +73,12 @@ class QuietPublisher(Listener):
         """The kinds of failures that the log has named since a publication succeeded."""
 
     def restore_ended(self) -> None:
-        """Record beside the work, if this process restored an entry and publishes by itself what is new: then
-        the entry's next start does not trace. The ranks of a job publish together, and record nothing."""
+        """Record beside the work, if this process restored an entry of a lane into which it publishes by
+        itself: then the entry's next start does not trace. The ranks of a job publish together, and record
+        nothing."""
         from ..ranks.job import this_job
 
-        publishes = (session for session in self._sessions if session.right is not None)
-        if any(session.has_revisions for session in publishes) and this_job() is None:
+        if any(map(_restored_own_lane, self._sessions)) and this_job() is None:
             self._process.start_recording(serving=True)
 
     def paused(self, moment: Moment, _deadline: float) -> None:
@@ -224,3 +224,11 @@ class QuietPublisher(Listener):
         return publish_beside_head(
             self._sessions, config, key, files, draft, session.restoring, request, new=new
         )
+
+
+def _restored_own_lane(session: Session) -> bool:
+    """Return whether a session has installed a revision of the lane into which it publishes by itself."""
+    config, result = session.config, session.result
+    if session.right is None or config is None or result is None:
+        return False
+    return any(one.manifest.statement.lane == config.lane for one in result.installed)

@@ -1,9 +1,10 @@
 """Takes the graphs of recorded frames from what PyTorch found in the entry, in a service that records itself.
 
-PyTorch reads a result of AOTAutograd, and the compiled graphs that it names, as bytes. These bytes are kept,
-and made one result with the graphs in it when the file is written. So the service takes the path that it
-takes anyway: nothing is traced twice, no setting is changed, and no object of a graph in use is touched. What
-AOTAutograd caches nowhere is not recorded here; `warm` does that, see `bundled_graphs`.
+PyTorch reads a result of AOTAutograd, and the compiled graphs that it names, as bytes, and notes them for
+``torch.compiler.save_cache_artifacts``. They are made one result with the graphs in it when the file is
+written. So the service takes the path that it takes anyway: nothing is traced twice, no setting is changed,
+and no object of a graph in use is touched. What AOTAutograd caches nowhere is not recorded here; `warm` does
+that, see `bundled_graphs`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any
 from ....hooks import imports
 from ..names import FOUND
 
+_GRAPHS = ("inductor", "aot_autograd")
+"""PyTorch's words for what it finds of a graph."""
 _MOST_BYTES = 512 << 20
-"""Bytes of graphs that are kept until they are written, at most."""
+"""Bytes of graphs that are kept until they are written, at most. PyTorch keeps the same bytes."""
 
 
 class RestoredGraphs:
@@ -36,7 +39,7 @@ class RestoredGraphs:
 
     def install_hooks(self) -> None:
         """Put the hook in place."""
-        FOUND.install(self._note_found)
+        FOUND.install(self._note)
 
     def prepare(self) -> None:
         """Do nothing: PyTorch works as in every service."""
@@ -79,12 +82,12 @@ class RestoredGraphs:
         """Return why a graph is not recorded."""
         return "a graph of it is not in the entry with its result of AOTAutograd, which `warm` can record"
 
-    def _note_found(self, call: imports.Call) -> Any:
+    def _note(self, call: imports.Call) -> Any:
         answer = call()
-        if self._now and threading.get_ident() == self._thread and answer[1] is not None:
-            data = bytes(answer[1])
-            if self._bytes + len(data) <= _MOST_BYTES:
-                self._found.setdefault(self._now, {})[str(call.argument("key"))] = data
+        if self._now and threading.get_ident() == self._thread:
+            artifact, key, data = map(call.argument, ("artifact_type", "key", "content"))
+            if artifact in _GRAPHS and self._bytes + len(data) <= _MOST_BYTES:
+                self._found.setdefault(self._now, {})[key] = data
                 self._bytes += len(data)
         return answer
 
