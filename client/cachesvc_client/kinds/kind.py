@@ -241,9 +241,17 @@ class KindState(KindUses):
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
 
-    def start_recording(self) -> None:
-        """Record what only a process can record that restored everything else. Called by `warm`, before the
-        application's first compile, in a process whose files become an entry."""
+    def start_recording(self, *, serving: bool = False) -> None:
+        """Record what only a process can record that restored everything else. Called before the
+        application's first compile: by `warm`, in a process whose files become an entry; or *serving*, in a
+        service that publishes by itself, whose calls must not become slower or other ones."""
+
+    def stop_recording(self, kept: Collection[str] | None = None) -> None:
+        """Record nothing from now on; of the recorded files keep these paths alone, or all."""
+
+    def recorded(self) -> int:
+        """Return how many records the recorded files of this process hold."""
+        return 0
 
     def not_recorded(self) -> Iterable[str]:
         """Yield why something was not recorded after `start_recording`, in words for the user."""

@@ -127,7 +127,11 @@ class ProcessFiles(ProcessKinds):
 
     def new_places(self, name: Name, files: Iterable[KnownFile]) -> set[tuple[str, str]]:
         """Return kind and path of the ``files`` that were made here and not published under a name."""
-        return {known.place for known in files if known.origin.made} - self._published.get(name, set())
+        return {known.place for known in files if known.origin.made} - self.published(name)
+
+    def published(self, name: Name) -> frozenset[tuple[str, str]]:
+        """Return kind and path of what this process has published under a name."""
+        return frozenset(self._published.get(name, ()))
 
     def note_published(self, name: Name, files: Iterable[SourceFile]) -> None:
         """Note that ``files`` are published under a name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..kinds.kind import RestoredFacts
@@ -49,10 +49,20 @@ class ProcessKinds(ProcessFolders):
         for state in self.kinds.values():
             state.compile_again()
 
-    def start_recording(self) -> None:
-        """Have each kind record what only a process can record that restored everything else."""
+    def start_recording(self, *, serving: bool = False) -> None:
+        """Have each kind record what only a process can record that restored everything else. ``serving``:
+        this process is a service."""
         for state in self.kinds.values():
-            state.start_recording()
+            state.start_recording(serving=serving)
+
+    def stop_recording(self, kept: Collection[tuple[str, str]]) -> None:
+        """Have each kind record nothing more, and forget its recorded files but those of these places."""
+        for name, state in self.kinds.items():
+            state.stop_recording({path for kind, path in kept if kind == name})
+
+    def recorded(self) -> int:
+        """Return how many records were recorded here and written."""
+        return sum(state.recorded() for state in self.kinds.values())
 
     def not_recorded(self) -> Iterator[str]:
         """Yield why something was not recorded after `start_recording`, in words for the user."""

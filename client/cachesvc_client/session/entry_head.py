@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +90,18 @@ def join_head(
         of = sorted({rank % len(ranks) for rank in file.ranks})
         joined.append(replace(file, ranks=() if len(of) == len(ranks) else tuple(of)))
     return joined, replace(draft, ancestors=ancestors)
+
+
+def recorded_by_others(
+    head: Accepted, signer: PublicKey, lane: Lane | None, published: Set[tuple[str, str]]
+) -> bool:
+    """Return whether another process has recorded for the entry already: each would add its own records of
+    the same. ``published``: kind and path of what this process has published there."""
+    from ..kinds import BY_NAME
+
+    kinds = {name for name, kind in BY_NAME.items() if kind.records_on is not None}
+    held = {(record.kind, record.path) for record in head.manifest.files if record.kind in kinds}
+    return bool(held - published) and _is_own_head(head, signer, lane)
 
 
 def _is_own_head(head: Accepted, signer: PublicKey, lane: Lane | None) -> bool:

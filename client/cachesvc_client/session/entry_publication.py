@@ -22,7 +22,7 @@ from ..wire.names import Lane, Name, Target
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..bundle.seal import Signer
+    from ..bundle.seal import PublicKey, Signer
     from ..claims.claim import Claim
     from ..node.ledger import Selection
     from ..publication.build_bundle import Draft
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..ranks.join_files import HandIn
     from ..restore.request import NameRequest
     from ..restore.session_restore import SessionRestore
+    from ..trust.accept import Accepted
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
     from .session import Session
@@ -129,6 +130,8 @@ def publish_beside_head(
             head = None if restoring is None else fetch_head(restoring, request, key, draft)
             revision = None if head is None else head[0].revision
             held = {(file.kind, file.path) for file in head[0].manifest.files} if head is not None else set()
+            if new is not None and head is not None:
+                files, new = _once_recorded(head[0], key.public, draft, files, new)
             if new is not None and new <= held:
                 process().note_published(draft.name, files)
                 return None  # another process of the fleet has published the same
@@ -147,6 +150,23 @@ def publish_beside_head(
                 if not left:
                     raise
     raise AssertionError("unreachable")
+
+
+def _once_recorded(
+    head: Accepted, signer: PublicKey, draft: Draft, files: Sequence[SourceFile], new: Set[tuple[str, str]]
+) -> tuple[Sequence[SourceFile], Set[tuple[str, str]]]:
+    """Return the files, and which are new, without what this process recorded if another one was faster. Then
+    this process records no more."""
+    from ..kinds import BY_NAME
+    from ..process.process import process
+    from .entry_head import recorded_by_others
+
+    published = process().published(draft.name)
+    if not recorded_by_others(head, signer, draft.lane, published):
+        return files, new
+    process().stop_recording(published)
+    twice = {place for place in new if BY_NAME[place[0]].records_on is not None}
+    return [file for file in files if (file.kind, file.path) not in twice], new - twice
 
 
 def publish_files(

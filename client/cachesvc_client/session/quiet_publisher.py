@@ -72,6 +72,15 @@ class QuietPublisher(Listener):
         self._said: set[str] = set()
         """The kinds of failures that the log has named since a publication succeeded."""
 
+    def restore_ended(self) -> None:
+        """Record beside the work, if this process restored an entry of a lane into which it publishes by
+        itself: then the entry's next start does not trace. The ranks of a job publish together, and record
+        nothing."""
+        from ..ranks.job import this_job
+
+        if any(map(_restored_own_lane, self._sessions)) and this_job() is None:
+            self._process.start_recording(serving=True)
+
     def paused(self, moment: Moment, _deadline: float) -> None:
         """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
         Return at once."""
@@ -164,22 +173,24 @@ class QuietPublisher(Listener):
                 self._say(session, name, published, time.monotonic() - begin)
         return True
 
-    @staticmethod
-    def _say(session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
+    def _say(self, session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
         answer, files = published
         assert session.config is not None
+        recorded = self._process.recorded()
         logger.write(
             logging.INFO,
-            "%s: published into the lane %s: %s, in %.2f s",
+            "%s: published into the lane %s: %s, in %.2f s%s",
             name,
             session.config.lane,
             count_text(files, "file"),
             seconds,
+            f", with {count_text(recorded, 'recorded frame')}" if recorded else "",
             facts={
                 "event": "published",
                 "names": [str(name)],
                 "revisions": [str(answer.revision)],
                 "files": files,
+                "recorded": recorded,
                 "seconds": round(seconds, 3),
             },
         )
@@ -213,3 +224,11 @@ class QuietPublisher(Listener):
         return publish_beside_head(
             self._sessions, config, key, files, draft, session.restoring, request, new=new
         )
+
+
+def _restored_own_lane(session: Session) -> bool:
+    """Return whether a session has installed a revision of the lane into which it publishes by itself."""
+    config, result = session.config, session.result
+    if session.right is None or config is None or result is None:
+        return False
+    return any(one.manifest.statement.lane == config.lane for one in result.installed)

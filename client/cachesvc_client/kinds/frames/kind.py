@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .record.recorder import Recorder
     from .replay.replayer import FrameReplayer
 
+_log = logging.getLogger("cachesvc")
 _MOST_REASONS = 3
 
 
@@ -41,9 +43,13 @@ class FramesState(KindState):
         self._replayer: FrameReplayer | None = None
         """What may be given; ``None`` where no file was accepted."""
         self._recorder: Recorder | None = None
+        self._may_record = False
+        """Whether this process records beside its work, once it traces."""
         self._callbacks: ProcessCallbacks | None = None
         self._written: set[str] = set()
         """Names of the files that this process recorded."""
+        self._saved = 0
+        """How many frames were written."""
         self._not_eager = ""
         """Why no call can run without a compile."""
 
@@ -60,12 +66,28 @@ class FramesState(KindState):
         ):
             hook.install(functools.partial(self._spare, name))
 
-    def start_recording(self) -> None:
-        """Record each frame from now on, where this torch can."""
+    def start_recording(self, *, serving: bool = False) -> None:
+        """Record each frame from now on, where this torch can. A service does so from its first trace on, if
+        its entry has no frames."""
+        self._may_record = serving
+        if not serving:
+            self._make_recorder()
+
+    def _make_recorder(self, *, serving: bool = False) -> None:
         from .record.recorder import Recorder
 
-        self._recorder = Recorder(self._registered())
-        self._recorder.install_hooks()
+        recorder = Recorder(self._registered(), serving=serving)
+        recorder.install_hooks()
+        self._recorder = recorder
+
+    def stop_recording(self, kept: Collection[str] | None = None) -> None:
+        """Record nothing from now on; of the files that were written keep these alone, or all."""
+        self._may_record, self._recorder = False, None
+        self._written &= self._written if kept is None else set(kept)
+
+    def recorded(self) -> int:
+        """Return how many frames this process has recorded and written."""
+        return self._saved
 
     def _registered(self) -> RegisteredFunctions:
         """Return the functions that libraries registered for their operators in this process."""
@@ -95,9 +117,26 @@ class FramesState(KindState):
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the files whose frames were given, and the file of the frames that were recorded here."""
-        if self._recorder is not None and not left and (name := self._recorder.save(root)):
-            self._written = {name}
+        if self._recorder is not None and not left:
+            self._save(self._recorder, root)
         return self._written | self.used_paths()
+
+    def _save(self, recorder: Recorder, root: Path) -> None:
+        """Write what was recorded. A service that fails there, or that has compiled, records no more."""
+        if not recorder.serving:
+            if name := recorder.save(root):
+                self._written = {name}
+            return
+        if not recorder.is_clean():
+            self.stop_recording()
+            return
+        try:
+            if name := recorder.save(root):
+                self._written.add(name)
+        except Exception:  # noqa: BLE001 - the entry stays as it is
+            _log.debug("what was recorded cannot be written", exc_info=True)
+            self.stop_recording()
+        self._saved = recorder.saved
 
     def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
         """Frames hold no machine code."""
@@ -145,6 +184,8 @@ class FramesState(KindState):
         """Run in the place of Dynamo's compile of one frame."""
         if (skipped := self._run_eagerly(call)) is not None:
             return skipped
+        if self._may_record:
+            self._begin_beside()
         if self._recorder is not None or self._replayer is not None:
             answer = self._answer(call)
             if answer is not None:
@@ -153,6 +194,15 @@ class FramesState(KindState):
                 return answer
         counters.counts["frames_traced"] += 1
         return call()
+
+    def _begin_beside(self) -> None:
+        """Record beside the work of a service, unless it has frames, or has traced a part unrecorded."""
+        import torch
+
+        self._may_record = False
+        is_first = self._replayer is None and not counters.counts["frames_traced"]
+        if is_first and not self._has_to_trace() and is_known(torch.__version__):
+            self._make_recorder(serving=True)
 
     def _run_eagerly(self, call: imports.Call) -> Any:
         """Return the answer that runs this call as Python, while another process compiles; else ``None``.

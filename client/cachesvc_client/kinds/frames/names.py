@@ -15,12 +15,12 @@ _NO_FRAMES = "an entry holds no frames, so its services trace"
 SERIALIZE = Hook(
     "torch._dynamo.guards",
     "CheckFunctionManager.serialize_guards",
-    "records the guards of a frame (`warm` only)",
+    "records the guards of a frame",
     _NO_FRAMES,
     "2.9",
     role="speed",
 )
-_READS = "records what a trace reads and no guard compares (`warm` only)"
+_READS = "records what a trace reads and no guard compares"
 INLINE = Hook(
     "torch._dynamo.symbolic_convert",
     "InliningInstructionTranslator.__init__",
@@ -61,7 +61,7 @@ CONSTANT_METHOD = Hook(
 ABSENT_KEY = Hook(
     "torch._dynamo.variables.dicts",
     "ConstDictVariable.getitem_const_raise_exception_if_absent",
-    "guards that a dictionary lacks a key (`warm` only)",
+    "guards that a dictionary lacks a key",
     _NO_FRAMES,
     role="speed",
 )
@@ -92,29 +92,36 @@ ATTRIBUTE_BY_SLOT = Hook(
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
-    "records which modules the bytecode of a frame needs (`warm` only)",
+    "records which modules the bytecode of a frame needs",
     _NO_FRAMES,
     role="speed",
 )
 GRAPH = Hook(
     "torch._inductor.compile_fx",
     "compile_fx",
-    "records what a graph calls (`warm` only)",
+    "records what a graph calls",
     _NO_FRAMES,
     role="speed",
 )
 INNER = Hook(
     "torch._inductor.compile_fx",
     "_compile_fx_inner",
-    "takes the graphs of the entry into the record, as they were proven (`warm` only)",
+    "takes the graphs of the entry into the record, as they were proven",
     "a recording compiles anew, and frames of tuned graphs fail their proof",
     role="speed",
 )
 BUNDLE = Hook(
     "torch._inductor.triton_bundler",
     "TritonBundler.read_and_emit",
-    "keeps the kernels of a graph of the entry as they were read, for the record (`warm` only)",
+    "keeps the kernels of a graph of the entry as they were read, for the record",
     "frames of graphs with Triton kernels are not recorded",
+    role="speed",
+)
+FOUND = Hook(
+    "torch.compiler._cache",
+    "CacheArtifactManager.record_artifact",
+    "keeps the bytes of the graphs of a trace, which a service records that publishes by itself",
+    "a service that publishes by itself records no frames",
     role="speed",
 )
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
@@ -156,5 +163,5 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT),
-    *(GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
+    *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
 )

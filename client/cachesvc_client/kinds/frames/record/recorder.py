@@ -13,7 +13,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ....graphs import request
 from ....graphs.operators import RegisteredFunctions
 from ....graphs.released import comparison
 from ....hooks import counters, imports
@@ -24,23 +23,33 @@ from ..describe.groups import groups_of_job
 from ..guards import pickles
 from ..guards.pickles import recording_settings
 from ..modules import compiled_modules
-from ..names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
+from ..names import GRAPH, INSTALL, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
-from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
+from .bundled_graphs import BundledGraphs
+from .graph_facts import note_code, note_graph
 from .package import FramePackage
 from .reads_hooks import ReadsHooks
+from .restored_graphs import RestoredGraphs
 from .sources import compiled_graphs, drop_texts, make_lean
 
 _BITS = 60
+_ERRORS_OF_RECORDING = ("PackageError", "InternalTorchDynamoError", "AssertionError")
+"""Names of errors with which Dynamo may end a trace because it is recorded."""
 
 
 class Recorder:
     """Records frames from its construction on. ``refused``: why frames were not recorded, by function."""
 
-    def __init__(self, registered: RegisteredFunctions) -> None:
-        """``registered``: the functions that libraries registered for their operators."""
+    def __init__(self, registered: RegisteredFunctions, *, serving: bool = False) -> None:
+        """``registered``: the functions that libraries registered for their operators. ``serving``: this
+        process is a service, which records what it found in its entry and changes no setting for that."""
         self.refused: dict[str, str] = {}
+        self.saved = 0
+        """How many frames are in the files that were written."""
         self._registered = registered
+        self.serving = serving
+        self._graphs = RestoredGraphs() if serving else BundledGraphs()
+        self._observer = counters.Observer()
         self._frames: list[tuple[str, RecordedFrame]] = []
         """The frames, each with the name of its function."""
         self._eager: dict[str, eager.EagerGraph] = {}
@@ -53,11 +62,13 @@ class Recorder:
         asserts that a name that it makes is not there yet."""
         self._counts = False
         """Whether Dynamo counts from ``_number``."""
-        self._kernels = b""
-        """The kernels of the graph that was read last, pickled before they were loaded."""
         self._settings: dict[str, str] = {}
         self._modules: dict[str, str] = {}
         """Global names that Dynamo installed for modules, by name."""
+
+    def is_clean(self) -> bool:
+        """Return whether nothing was compiled or tuned since the recording began."""
+        return self._observer.snapshot().clean
 
     def install_hooks(self) -> None:
         """Put the hooks in place that only a recording needs."""
@@ -65,8 +76,7 @@ class Recorder:
         SERIALIZE.install(self._serialize)
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
-        INNER.install(self._compile_graph)
-        BUNDLE.install(self._read_kernels)
+        self._graphs.install_hooks()
 
     def refuse(self, frame_call: FrameCall) -> None:
         """Note that a frame is not recorded because another backend than Inductor's compiles it."""
@@ -80,7 +90,7 @@ class Recorder:
         try:
             described = ambient.describe_backend(backend, frame_call.one_graph)
             groups = groups_of_job()
-            self._keep_results()
+            self._graphs.prepare()
             self._count_globals()
         except TypeError as error:
             self.refused[frame_call.name] = str(error)
@@ -88,15 +98,18 @@ class Recorder:
         code = SerializedCode.from_code_object(frame_call.code)
         frame = RecordedFrame(code, described, FrameFacts(self._settings_now(backend), groups))
         package = FramePackage(frame, self._modules)
-        call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}
-        self._now.append(package)
         reads = self._reads.begin(frame_call.code, frame_call.globals)
+        call.kwargs = {**call.kwargs, "package": package}
+        self._now.append(package)
         try:
-            with recording_settings(), uncached_graphs():
+            with recording_settings(), self._graphs.tracing():
                 answer = call()
         except Exception as error:
             self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            if self.serving and type(error).__name__ in _ERRORS_OF_RECORDING:
+                call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
+                return call.again()
             raise
         finally:
             self._now.pop()
@@ -114,14 +127,6 @@ class Recorder:
             self._settings = settings
         return self._settings
 
-    def _keep_results(self) -> None:
-        """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is
-        compiled when it is first called."""
-        from torch._functorch import config
-
-        request.keep_of_program("bundled_autograd_cache", config.bundled_autograd_cache)
-        config.bundled_autograd_cache = True
-
     def _count_globals(self) -> None:
         """Have Dynamo count the globals that it makes from a number that no other process begins with. Raise
         ``TypeError`` where its counter is not known."""
@@ -134,15 +139,19 @@ class Recorder:
             self._counts = True
 
     def save(self, folder: Path) -> str:
-        """Write what was recorded so far into ``folder``; return the file's name, empty if there is none."""
-        from torch._dynamo.precompile_context import PrecompileContext
+        """Write what was recorded so far into ``folder``; return the file's name, empty if there is none.
 
-        results = PrecompileContext._backend_artifacts_by_key
+        A service writes each frame once: a later file holds what was recorded since.
+        """
+        frames = self._frames
+        if self.serving:
+            self._frames = []
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
-        for name, frame in self._frames:
-            if any(graph not in results for graph in frame.output.graphs):
-                self.refused[name] = _not_kept()
+        results = {graph: self._graphs.result(graph) for _, frame in frames for graph in frame.output.graphs}
+        for name, frame in frames:
+            if any(results[graph] is None for graph in frame.output.graphs):
+                self.refused[name] = self._graphs.why_not_kept()
                 continue
             compiled = [one for graph in frame.output.graphs for one in compiled_graphs(results[graph])]
             if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
@@ -154,10 +163,14 @@ class Recorder:
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
+        for name in results if self.serving else ():
+            self._graphs.forget(name)
+            self._eager.pop(name, None)
         # After the graphs are pickled their texts are lean.
         texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
         modules = compiled_modules(texts)
         content = FramesFile(kept, graphs, kept_eager, _sources(), comparison.judged(), modules)
+        self.saved += len(kept)
         return stored.write(folder, content)
 
     def _keep(self, name: str, package: FramePackage, answer: Any) -> None:
@@ -196,31 +209,9 @@ class Recorder:
             if name is not None and name not in self._eager:
                 # ``compile_fx`` calls itself with the same graph, which it may have changed.
                 self._eager[name] = eager.keep(graph)
+            if name is not None:
+                self._graphs.begin(graph, name)
             package.refused = note_graph(package.frame, graph, self._registered) or package.refused
-        return call()
-
-    def _compile_graph(self, call: imports.Call) -> Any:
-        """Have Inductor take a graph from the entry. PyTorch compiles anew what it bundles, so that the code
-        and the tuned kernels would be others than those that were proven.
-
-        A graph that calls nothing is no graph of Inductor's unless it is bundled.
-        """
-        from torch._dynamo.utils import count_calls
-        from torch._functorch import config
-
-        if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
-            return call()
-        self._kernels = b""
-        with config.patch(bundled_autograd_cache=False), proven_keys():
-            graph = call()
-        if self._kernels and hasattr(graph, "_triton_bundle"):
-            graph._triton_bundle = pickle.loads(self._kernels)
-        return graph
-
-    def _read_kernels(self, call: imports.Call) -> Any:
-        """Keep a graph's kernels as they were read from the entry: once they are loaded, they have addresses
-        of this process and cannot be pickled."""
-        self._kernels = pickle.dumps(call.argument("bundle"), protocol=4)
         return call()
 
     def _install(self, call: imports.Call) -> Any:
@@ -245,12 +236,6 @@ def _pickled(result: Any) -> bytes:
     for graph in compiled_graphs(result):
         make_lean(graph)
     return pickle.dumps(result, protocol=4)
-
-
-def _not_kept() -> str:
-    """Return why AOTAutograd kept no result of a graph, with all such reasons of this process."""
-    reasons = "; ".join(_first_line(reason) for reason in counters.bypassed[:3])
-    return f"AOTAutograd does not keep the result of a graph{': ' if reasons else ''}{reasons}"
 
 
 def _first_line(error: object) -> str:
