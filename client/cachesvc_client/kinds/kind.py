@@ -250,7 +250,7 @@ class KindState(KindUses):
         """Record nothing from now on; of the recorded files keep these paths alone, or all."""
 
     def recorded(self) -> int:
-        """Return how many records the recorded files of this process hold."""
+        """Return how many records the recorded files of this process have."""
         return 0
 
     def not_recorded(self) -> Iterable[str]:

@@ -15,7 +15,7 @@ from .graph_facts import proven_keys, uncached_graphs
 class BundledGraphs:
     """The results of AOTAutograd in a process that is there to record.
 
-    AOTAutograd traces each graph again, and Inductor takes the compiled ones from the entry. So graphs can be
+    AOTAutograd traces each graph again, and Inductor finds the compiled ones in the entry. So graphs can be
     recorded that AOTAutograd caches nowhere.
     """
 
@@ -50,7 +50,7 @@ class BundledGraphs:
         return PrecompileContext._backend_artifacts_by_key.get(name)
 
     def forget(self, name: str) -> None:
-        """Do nothing: a later file of this process holds the graph again."""
+        """Do nothing: a later file of this process has the graph again."""
 
     def why_not_kept(self) -> str:
         """Return why AOTAutograd kept no result of a graph, with all such reasons of this process."""
@@ -58,7 +58,7 @@ class BundledGraphs:
         return f"AOTAutograd does not keep the result of a graph{': ' if reasons else ''}{reasons}"
 
     def _compile_graph(self, call: imports.Call) -> Any:
-        """Have Inductor take a graph from the entry. PyTorch compiles anew what it bundles, so that the code
+        """Have Inductor read a graph of the entry. PyTorch compiles anew what it bundles, so that the code
         and the tuned kernels would be others than those that were proven.
 
         A graph that calls nothing is no graph of Inductor's unless it is bundled.

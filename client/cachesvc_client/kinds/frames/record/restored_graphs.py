@@ -1,9 +1,9 @@
-"""Takes the graphs of recorded frames from what PyTorch found in the entry, in a service that records itself.
+"""Makes the graphs of recorded frames of what PyTorch found in the entry, in a service that records itself.
 
 PyTorch reads a result of AOTAutograd, and the compiled graphs that it names, as bytes, and notes them for
 ``torch.compiler.save_cache_artifacts``. They are made one result with the graphs in it when the file is
-written. So the service takes the path that it takes anyway: nothing is traced twice, no setting is changed,
-and no object of a graph in use is touched. What AOTAutograd caches nowhere is not recorded here; `warm` does
+written. So PyTorch works as in every service: nothing is traced twice, no setting is changed, and no object
+of a graph in use is touched. What AOTAutograd caches nowhere is not recorded here; `warm` does
 that, see `bundled_graphs`.
 """
 
@@ -30,7 +30,7 @@ class RestoredGraphs:
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, bytes]] = {}
-        """By Dynamo's name of a graph: the keys under which PyTorch looked, and the bytes that it found."""
+        """By Dynamo's name of a graph: the keys that PyTorch searched for, and the bytes that it found."""
         self._now = ""
         """The name of the graph that is loaded now."""
         self._thread = 0
@@ -55,8 +55,8 @@ class RestoredGraphs:
             self._now, self._thread = before
 
     def begin(self, graph: Any, name: str) -> None:
-        """Note that a graph is looked up now, under its name, which only a recording gives it. PyTorch's key
-        has the order of a graph's attributes: with the name the graph would be another one."""
+        """Note that PyTorch searches for a graph now, and remove the name, which only a recorded graph has.
+        PyTorch's key has the order of a graph's attributes: with the name the key would be another one."""
         self._now = name
         del graph._backend_id
 
@@ -93,7 +93,7 @@ class RestoredGraphs:
 
 
 def _joined(name: str, entry: Any, found: dict[str, Any]) -> Any:
-    """Return a result that names its compiled graphs as one that holds them. Raises ``KeyError``."""
+    """Return a result that names its compiled graphs as one that has them inside. Raises ``KeyError``."""
     from torch._functorch._aot_autograd import aot_autograd_result as results
 
     forward, backward = entry.compiled_fw, entry.compiled_bw
