@@ -201,6 +201,23 @@ def test_a_server_that_is_no_registry_is_named_as_such():
         Remote(server.url).info()
 
 
+def test_the_line_for_what_a_proxy_answers_names_the_proxy_and_what_to_change():
+    def too_large(sock, _):
+        return answer(sock, raw=b"<html>413 Request Entity Too Large", status=413, api=None)
+
+    with serve(too_large) as server, pytest.raises(TooLarge, match=r"a proxy .*client_max_body_size"):
+        Remote(server.url).begin_upload(UploadRequest(NAME.namespace, NAME.name, 5))
+    assert len(server.requests) == 1
+    for status in (502, 503, 504):
+
+        def gone(sock, _, status=status):
+            return answer(sock, raw=b"<html>Bad Gateway", status=status, api=None)
+
+        with serve(gone) as server, pytest.raises(Unavailable, match=f"a proxy .*status {status}"):
+            Remote(server.url).info()
+        assert len(server.requests) == 3, "a proxy may choose another replica for the next try"
+
+
 @pytest.mark.parametrize(
     ("version", "fix"), [("2", "upgrade cachesvc-client"), ("0", "upgrade the registry")]
 )

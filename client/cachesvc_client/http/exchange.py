@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from .. import __version__, spans
 from ..wire import codec
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_wire
+from ..wire.errors import (
+    CacheSvcError,
+    InvalidRequest,
+    ProtocolMismatch,
+    TooLarge,
+    Unavailable,
+    from_wire,
+)
 from ..wire.protocol import API_HEADER, API_VERSION
 from .breaker import BREAKER_FAILURES, Breaker
 from .connection import Body, Pool
@@ -170,7 +177,17 @@ class Exchange:
         if proxy is not None:
             raise proxy.refusal(status, str(self.origin))
         if version is None:
+            if status == TooLarge.status:
+                raise TooLarge(
+                    f"{self.origin}: a proxy refuses bodies of this size (status {status})",
+                    "raise its limit: client_max_body_size of nginx, or what it is called there",
+                )
             error = from_wire(status, None)  # a proxy's or a load balancer's, or no registry at all
+            if status in (502, 503, 504):
+                raise Unavailable(
+                    f"{self.origin}: a proxy gets no answer of the registry (status {status})",
+                    "is the registry running, and does the proxy wait long enough for its answers?",
+                )
             if not error.retry:
                 raise ProtocolMismatch(
                     f"{self.origin}: not a cachesvc registry (status {status}, no {API_HEADER} header)",
