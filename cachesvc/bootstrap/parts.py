@@ -168,5 +168,6 @@ def limits_of(settings: Settings) -> Limits:
             settings.unused_days,
             settings.keep_bytes,
             settings.lane_days,
+            settings.older_model_days,
         ),
     )

@@ -26,7 +26,8 @@ class Retention:
 
     ``unused_days``: days after which an entry that was offered to no one is deleted whole. ``keep_bytes``:
     bytes above which the least useful revisions are evicted. ``lane_days``: as ``unused_days``, for the
-    entries of lanes. ``None``: without a bound.
+    entries of lanes. ``older_model_days``: days after which an entry is deleted whole that a newer model
+    replaced, and that no start used since. ``None``: without a bound.
     """
 
     revisions: int = 10
@@ -34,6 +35,7 @@ class Retention:
     unused_days: int | None = None
     keep_bytes: int | None = None
     lane_days: int | None = None
+    older_model_days: int | None = None
 
     def __post_init__(self) -> None:
         if self.revisions < 1 or self.days < 0:
@@ -47,6 +49,7 @@ class Retention:
             self.unused_days if policy.unused_days is None else policy.unused_days,
             self.keep_bytes if policy.keep_bytes is None else policy.keep_bytes,
             self.lane_days,
+            self.older_model_days,
         )
 
     def days_unused(self, lane: str) -> int | None:

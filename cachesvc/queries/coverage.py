@@ -20,7 +20,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Tag
-from cachesvc_client.wire.partitions import known_partition
+from cachesvc_client.wire.partitions import Offered, known_partition, newest_of_targets
 from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
 
 from .planned import Plan, PlannedEnvironment, assumed
@@ -32,11 +32,12 @@ CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
 class Cell:
     """Holds what a service of one environment finds for one target.
 
-    ``state``: *warm* (the registry offers an entry of the newest model), *stale* (it offers an entry of an
-    older model), *failed* (it withholds the entry there, or the last starts there compiled all the same),
-    *cold* (no entry fits), or *unknown* (an entry may fit: of a planned environment some facts that decide
-    are not known). ``entry``: the entry that fits, or the nearest that does not. ``why``: why the cell is not
-    warm. ``assumed``: factors of a planned environment that are not known, and are taken to be the entry's.
+    ``state``, of the newest entry that the registry offers there: *warm* (it is of the newest model), *stale*
+    (it is of an older model than an entry of another environment), *failed* (it withholds the entry there, or
+    the last starts there compiled all the same), *cold* (no entry fits), or *unknown* (an entry may fit: of a
+    planned environment some facts that decide are not known). ``entry``: the entry that fits, or the nearest
+    that does not. ``why``: why the cell is not warm. ``assumed``: factors of a planned environment that are
+    not known, and are taken to be the entry's.
     """
 
     target: str
@@ -132,7 +133,7 @@ class CoveredEntries:
         self, answers: Iterable[tuple[PlannedEnvironment, ResolveAnswer]]
     ) -> tuple[EnvironmentCells, ...]:
         """Return the row of each environment from the answer to its request."""
-        models = _newest_models(self.records)
+        models = _newer_models(row for row in self.records if row.lane in (None, self.lane))
         return tuple(
             EnvironmentCells(
                 known_partition(one.facts),
@@ -223,17 +224,18 @@ def _records(remote: Remote, name: Name) -> list[EntryRecord]:
     return rows
 
 
-def _newest_models(records: Sequence[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:
-    """Return by entry the model that it is for and the newest model of its target; nothing where either is
-    not known."""
-    newest: dict[str, EntryRecord] = {}
-    for row in records:
-        if row.model is not None and row.sequence >= newest.get(row.target, row).sequence:
-            newest[row.target] = row
+def _newer_models(records: Iterable[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:
+    """Return by entry its model and the newest model of its target, where that is another one."""
+    rows = [
+        Offered(row.entry, row.target, row.model, (row.published, row.sequence), row.lane)
+        for row in records
+        if row.model
+    ]
+    newest = newest_of_targets(rows)
     return {
         row.entry: (row.model, model)
-        for row in records
-        if row.model is not None and (model := newest[row.target].model) is not None
+        for row in rows
+        if row.model is not None and (model := newest[row.target].model) is not None and row.model != model
     }
 
 
@@ -246,20 +248,25 @@ def _cells(
 ) -> tuple[Cell, ...]:
     offered = {revision.entry for revision in answer.revisions}
     rejected = {row.entry: row for row in answer.rejected}
+    # Of the entries of a target, such as those of its former models, the newest that is offered decides.
+    newest = newest_of_targets(
+        Offered(row.entry, row.target, None, (row.published, row.sequence), row.lane)
+        for row in summaries
+        if row.entry in offered
+    )
     by_target: dict[str, list[EntrySummary]] = {target: [] for target in targets}
     for row in summaries:
         if row.target in by_target:
             by_target[row.target].append(row)
     cells = []
     for target, rows in by_target.items():
-        found = [_offered_cell(one, row, models.get(row.entry)) for row in rows if row.entry in offered]
-        # A target may have entries of several models or input sets: the worst that is offered counts.
-        found.sort(key=lambda cell: ("failed", "unknown", "stale", "warm").index(cell.state))
+        deciding = newest.get(target)
         kept_out = [rejected[row.entry] for row in rows if row.entry in rejected]
         withheld = next((row for row in kept_out if row.withheld), None)
         doubtful = next((row for row in kept_out if _is_doubtful(one, row)), None)
-        if found:
-            cells.append(found[0])
+        if deciding is not None:
+            row = next(row for row in rows if row.entry == deciding.entry)
+            cells.append(_offered_cell(one, row, models.get(row.entry)))
         elif withheld is not None:
             cells.append(Cell(target, "failed", withheld.entry, _text(withheld.differences)))
         elif doubtful is not None:
@@ -293,7 +300,7 @@ def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: tuple[Dige
         return Cell(
             row.target, "failed", row.entry, f"services compiled all the same: {used.why}".rstrip(": ")
         )
-    if models is not None and models[0] != models[1]:
+    if models is not None:
         return Cell(
             row.target, "stale", row.entry, f"for model {models[0][:19]}, the newest is {models[1][:19]}"
         )

@@ -33,6 +33,7 @@ from cachesvc_client.wire.reports import (
 
 from .answers import forget_answers
 from .context import Registry
+from .resolve import unrecorded_uses
 from .withholding import USED, apply_outcome
 
 RATE_SECONDS = 5
@@ -160,6 +161,9 @@ def _count_each(
     for number, name in sorted(cold, key=lambda one: dataclasses.astuple(one[1])[:3]):
         starts.append((name.namespace, number, _count_cold(unit, sent[number].request, name, registry.now)))
     _count_by_day(unit, sent, starts)
+    used = [(one.row.revision, one.subject.last_used) for one in outcomes if one.row.state in USED]
+    if unrecorded := unrecorded_uses(registry, used):
+        unit.entries.used(unrecorded, registry.now)
 
 
 @dataclass(frozen=True, slots=True)

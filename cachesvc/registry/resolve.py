@@ -22,7 +22,7 @@ from cachesvc_client.wire.compare import (
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Tag
-from cachesvc_client.wire.partitions import environment
+from cachesvc_client.wire.partitions import Offered, environment, of_older_models
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
@@ -54,7 +54,7 @@ CACHED_CHARACTERS = 32_000
 """Characters of the two fingerprints of a comparison that is cached, at most."""
 
 USED_STEP_SECONDS = 6 * 3600
-"""Seconds between two records that a revision was offered: not every start writes one."""
+"""Seconds between two records that a revision was offered or used: not every start writes one."""
 
 
 def resolve_each(
@@ -65,9 +65,10 @@ def resolve_each(
 
     An answer has the compatible heads: those of the request's model first, then the newest. The other
     heads are rejected, the nearest first; of a name with many, one of each partition. A lane's entry hides
-    the trunk's of the same target, partition and workload. The error is ``NotFound`` if the name has no entry
-    under any of the tags; a request by entries or by keys never gives it. ``to_starts``: whether services
-    ask, and so what is offered counts as used.
+    the trunk's of the same target, partition and workload. A request with ``most`` is not answered the heads
+    of older models that its compiles find by their keys (`of_older_models`). The error is ``NotFound`` if the
+    name has no entry under any of the tags; a request by entries or by keys never gives it. ``to_starts``:
+    whether services ask, and so what is offered counts as used.
     """
     try:
         candidates = _candidates_of_each(registry, requests)
@@ -122,10 +123,32 @@ def _judge(
     offered, withheld = _withhold(registry, fitting, request)
     rejected = (*withheld, *mismatched)[:MAX_REJECTED]
     offered.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
-    revisions = _with_envelopes(registry, offered[:MAX_RESOLVED])
+    older = _unasked_older(offered, request)
+    omitted = _may_wait(registry, older) if request.most is not None else frozenset()
+    revisions = _with_envelopes(registry, [row for row in offered if row.entry not in omitted][:MAX_RESOLVED])
     if to_start:
-        _record_use(registry, offered, {row.revision for row in revisions})
-    return ResolveAnswer(revisions, rejected, tag, more=left_out or None)
+        answered = {row.revision for row in revisions if row.entry not in older}
+        _record_use(registry, (row for row in offered if row.revision in answered))
+    return ResolveAnswer(revisions, rejected, tag, more=left_out or None, older=len(omitted) or None)
+
+
+def _unasked_older(offered: Sequence[Candidate], request: ResolveRequest) -> frozenset[Digest]:
+    """Return the offered entries of older models that the request does not ask for: neither by entry or key,
+    nor by their model."""
+    if request.entries or request.keys:
+        return frozenset()
+    older = of_older_models(
+        Offered(row.entry, row.target, row.model, (row.published,), row.lane) for row in offered
+    )
+    return older - {row.entry for row in offered if row.model is not None and row.model == request.model}
+
+
+def _may_wait(registry: Registry, entries: frozenset[Digest]) -> frozenset[Digest]:
+    """Return those of ``entries`` that a start may do without until a compile needs one of their keys."""
+    if not entries:
+        return entries
+    with registry.index.look() as heads:
+        return heads.may_wait(entries)
 
 
 def _candidates_of_each(registry: Registry, requests: Sequence[ResolveRequest]) -> list[_Candidates]:
@@ -306,10 +329,18 @@ def _withhold(
     return offered, tuple(refused)
 
 
-def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]) -> None:
-    """Records for retention that revisions were offered. A failure of this does not fail the resolve."""
+def unrecorded_uses(registry: Registry, used: Iterable[tuple[Digest, int | None]]) -> list[Digest]:
+    """Return which of the revisions that are used now retention does not know as used lately. ``used``: each
+    with when its last use was recorded."""
     before = registry.now - USED_STEP_SECONDS
-    stale = [row.revision for row in rows if row.revision in answered and (row.last_used or 0) < before]
+    return sorted({revision for revision, last in used if (last or 0) < before})
+
+
+def _record_use(registry: Registry, rows: Iterable[Candidate]) -> None:
+    """Records for retention that revisions were offered. A failure of this does not fail the resolve. What an
+    older model has is not used by an offer that no one asked for: the report of a start says whether it
+    is."""
+    stale = unrecorded_uses(registry, ((row.revision, row.last_used) for row in rows))
     if stale and not registry.packs.reserve.short:
         with suppress(CacheSvcError), registry.index.write() as unit:
             unit.entries.used(stale, registry.now)

@@ -215,6 +215,10 @@ class Settings(BaseSettings):
     lane_days: int = Field(default=30, ge=1, le=BOUNDS["unused_days"][1])
     """Days after which an entry of a lane that was offered to no one is deleted, in every namespace; 36600
     is as good as never."""
+    older_model_days: int = Field(default=14, ge=1, le=BOUNDS["unused_days"][1])
+    """Days after which an entry is deleted whose target has a newer entry of another model for the same
+    environment: counted from that one's publication, or from the last start that used it. 36600 is as good as
+    never."""
     keep_bytes: Bytes | None = None
     """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
     set: it evicts none."""

@@ -65,6 +65,13 @@ def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
     )
 
 
+def test_a_new_model_is_warm_as_soon_as_its_entry_is_there(command, bundle) -> None:
+    """The entries of the models before it are there too, and decide nothing."""
+    for number in range(3):
+        command("push", bundle("team/changed", model=b"%d" % number, content=b"%d" % number))
+    assert states(command, "team/changed") == (0, {("2.13.0+cpu", "bert/default"): "warm"})
+
+
 def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
     command("push", bundle("team/withheld", content=b"withheld"))
     [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))["rows"]

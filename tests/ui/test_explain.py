@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from cachesvc.registry.resolve import USED_STEP_SECONDS
 from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
@@ -181,8 +182,15 @@ def test_a_client_that_trusts_another_signer_is_the_one_thing_that_the_page_cann
 def test_explaining_is_no_use(own_site: Site) -> None:
     """Retention deletes what nobody used: an operator who looks is no service."""
     browser = own_site.browser("reader")
+
+    def last_used() -> int | None:
+        with own_site.inside.registry.index.read() as unit:
+            revision = unit.inventory.revision(own_site.published["llama"].revision)
+        assert revision is not None
+        return revision.last_used
+
+    before = last_used()
+    own_site.inside.clock.now += USED_STEP_SECONDS + 1
     for link in explain_links(browser.page(LLAMA)):
         browser.page(link)
-    with own_site.inside.registry.index.read() as unit:
-        revision = unit.inventory.revision(own_site.published["llama"].revision)
-    assert revision is not None and revision.last_used is None
+    assert last_used() == before

@@ -15,6 +15,7 @@ from registry_making import make
 from cachesvc.queries.coverage import cover
 from cachesvc.queries.planned import Plan
 from cachesvc.registry import names
+from cachesvc.registry.resolve import USED_STEP_SECONDS
 from cachesvc.registry.trust import signers
 from cachesvc.schema.access import SignerRecord
 from cachesvc.ui.paging import ROWS
@@ -270,7 +271,7 @@ def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> No
     assert "Nothing went cold today" in browser.page("/ui").text
     own_site.start("llama", "e", "inert", why="changed")
     assert "Nothing went cold" not in browser.page("/ui").text
-    own_site.inside.clock.now += 86_400
+    own_site.inside.clock.now += USED_STEP_SECONDS + 1
     assert "Nothing went cold today" in own_site.browser("admin").page("/ui").text
 
 
@@ -410,10 +411,17 @@ def test_a_planned_grid_is_that_of_the_gate(shared_site: Site) -> None:
 def test_looking_at_the_coverage_is_no_use(own_site: Site) -> None:
     """Retention deletes what nobody used: an operator who looks is no service."""
     browser = own_site.browser("admin")
+
+    def last_used() -> int | None:
+        with own_site.inside.registry.index.read() as unit:
+            revision = unit.inventory.revision(own_site.published["llama"].revision)
+        assert revision is not None
+        return revision.last_used
+
+    before = last_used()
+    own_site.inside.clock.now += USED_STEP_SECONDS + 1
     browser.page("/ui/coverage/team/llm/llama-8b")
-    with own_site.inside.registry.index.read() as unit:
-        revision = unit.inventory.revision(own_site.published["llama"].revision)
-    assert revision is not None and revision.last_used is None
+    assert last_used() == before
 
 
 def test_the_coverage_grid_has_pages(own_site: Site) -> None:

@@ -10,9 +10,10 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.retention import RevisionAge
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
 from ..tables import EntryRow, RevisionRow
+from .heads import Place
 
 _BATCH = 500
 """Revisions in one statement."""
@@ -68,6 +69,39 @@ class Ages:
             .where(since < before, col(RevisionRow.published) < before)
         )
         return self._read_ages(_ages(namespace).where(col(RevisionRow.entry).in_(idle)))
+
+    def of_entries(self, entries: Sequence[Digest]) -> list[RevisionAge]:
+        """Returns all revisions of the entries, without their seconds of compilation."""
+        rows: list[RevisionAge] = []
+        for begin in range(0, len(entries), _BATCH):
+            some = entries[begin : begin + _BATCH]
+            rows += self._read_ages(_ages(None).where(col(RevisionRow.entry).in_(some)))
+        return rows
+
+    def with_older_models(self, before: int, namespace: Namespace | None = None) -> list[Place]:
+        """Returns where a target has entries of several models for equal environments, and one of these was
+        neither published nor used since ``before``; each lane by itself."""
+        idle = sa.and_(
+            col(EntryRow.published) < before, sa.func.coalesce(col(RevisionRow.last_used), 0) < before
+        )
+        place = [col(getattr(EntryRow, name)) for name in Place._fields]
+        query = (
+            sa.select(*place)
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(col(EntryRow.model).is_not(None))
+            .group_by(*place, col(EntryRow.target), col(EntryRow.partition))
+            .having(
+                sa.func.count(sa.distinct(col(EntryRow.model))) > 1,
+                sa.func.sum(sa.case((idle, 1), else_=0)) > 0,
+            )
+        )
+        if namespace is not None:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        rows = self._session.connection().execute(query.distinct())
+        return [
+            Place(Namespace(of), ShortName(name), Tag(tag), Lane(lane) if lane else None)
+            for of, name, tag, lane in rows
+        ]
 
     def of_namespace(self, namespace: Namespace) -> list[RevisionAge]:
         """Returns all revisions of a namespace."""

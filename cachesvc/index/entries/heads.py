@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -145,6 +145,12 @@ class Heads:
         parameters = {"namespace": namespace, "name": name, "lane": lane or "", "entries": entries}
         return [Candidate(*row) for row in self._connection.execute(_HEADS_BY_KEY, parameters)]
 
+    def may_wait(self, entries: Iterable[Digest]) -> frozenset[Digest]:
+        """Returns the entries whose heads a start may do without until a compile needs one of their
+        keys."""
+        rows = self._connection.execute(_MAY_WAIT, {"entries": sorted(entries)})
+        return frozenset(Digest(entry) for (entry,) in rows)
+
     def envelopes(self, revisions: Sequence[Digest]) -> dict[Digest, bytes]:
         """Returns the exact bytes of the envelopes that exist."""
         rows = self._connection.execute(_ENVELOPES, {"revisions": revisions})
@@ -253,6 +259,10 @@ _GROUPS = (
     .limit(sa.bindparam("limit"))
 )
 _HEADS_BY_KEY = _heads().where(col(EntryRow.entry).in_(sa.bindparam("entries", expanding=True)))
+_MAY_WAIT = sa.select(col(EntryRow.entry)).where(
+    col(EntryRow.entry).in_(sa.bindparam("entries", expanding=True)),
+    col(EntryRow.keyed) == col(EntryRow.head),
+)
 _ENVELOPES = sa.select(col(RevisionRow.revision), col(RevisionRow.envelope)).where(
     col(RevisionRow.revision).in_(sa.bindparam("revisions", expanding=True))
 )

@@ -33,13 +33,14 @@ _BATCH = 500
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A revision that a report may be about, and where it belongs. ``measured``: seconds by name, as its
-    publisher states them."""
+    publisher states them. ``last_used``: when its last use was recorded."""
 
     namespace: Namespace
     lane: Lane | None
     fingerprint: dict[str, FactorValue]
     scopes: tuple[str, ...]
     measured: dict[str, float]
+    last_used: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class Usefulness:
                 col(RevisionRow.fingerprint),
                 col(RevisionRow.scopes),
                 col(RevisionRow.measured),
+                col(RevisionRow.last_used),
             )
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(col(RevisionRow.revision).in_(revisions))
@@ -135,6 +137,7 @@ class Usefulness:
                 row.fingerprint,
                 tuple(row.scopes),
                 row.measured,
+                row.last_used,
             )
             for row in self._session.connection().execute(query)
         }

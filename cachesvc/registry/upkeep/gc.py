@@ -33,6 +33,7 @@ from .. import audit, webhooks
 from ..answers import forget_answers
 from ..context import Registry
 from ..resolve import USED_STEP_SECONDS
+from .older_models import unused_older_models
 from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")
@@ -225,8 +226,13 @@ def _removable(
     idle = _by_namespace(unit.ages.idle(before, only)) if before is not None else {}
     bounds = [one.keep_bytes for one in policies.values() if one.keep_bytes is not None]
     crowded = bool(bounds) and unit.namespaces.totals(only or ANY).bytes > min(bounds)
+    older_days = registry.limits.retention.older_model_days
+    older = _by_namespace(
+        list(unused_older_models(unit, now, older_days, only)) if older_days is not None else []
+    )
     for namespace, policy in policies.items():
         found = list(_unkept(full.get(namespace, ()), idle.get(namespace, ()), policy, now))
+        found += _of_older_models(older.get(namespace, ()), found, older_days)
         yield from found
         if crowded and policy.keep_bytes is not None:
             yield from _evicted(_left(unit, namespace, found), policy, now)
@@ -252,6 +258,15 @@ def _unkept(
         _Removable(row, f"not used for {policy.days_unused(row.lane)} days", whole=True)
         for row in unused(idle, policy, now)
     )
+
+
+def _of_older_models(
+    heads: Sequence[RevisionAge], found: Sequence[_Removable], days: int | None
+) -> list[_Removable]:
+    """Return the entries of older models that are not among ``found`` already."""
+    whole = {one.row.entry for one in found if one.whole}
+    why = f"a newer model replaced it, and no start used it for {days} days"
+    return [_Removable(row, why, whole=True) for row in heads if row.entry not in whole]
 
 
 def _left(unit: Unit, namespace: Namespace, found: Sequence[_Removable]) -> list[RevisionAge]:

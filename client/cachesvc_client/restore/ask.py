@@ -33,10 +33,13 @@ def ask(
     except NotFound:
         inquiry.coverage.note_complete(name_request, None)
         raise
-    if not answer.more:
+    if not (answer.more or answer.older):
         inquiry.coverage.note_complete(name_request, answer.tag)
         return answer
-    inquiry.coverage.note_truncated(name_request, answer.tag)
+    if answer.more:
+        inquiry.coverage.note_truncated(name_request, answer.tag)
+    else:
+        inquiry.coverage.note_complete(name_request, answer.tag, older=True)
     used = _used_last_time(name_request, answer, inquiry)
     return replace(answer, revisions=(*answer.revisions, *used))
 

@@ -13,6 +13,7 @@ from ..node.shared_store import SharedStore
 from ..wire.compare import Compatible, Mismatch, compare, nearness
 from ..wire.names import Name, Tag
 from ..wire.node_list import ListedRevision, NodeList, list_key, newest_first
+from ..wire.partitions import Offered, of_older_models
 from ..wire.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
@@ -82,7 +83,7 @@ class NodeOffers:
                 refused.append((row, verdict))
             else:
                 fitting.append(row)
-        chosen, more = _chosen(request, fitting)
+        chosen, more, older = _chosen(request, fitting)
         revisions = [self._resolved(row) for row in chosen[:MAX_RESOLVED]]
         if any(revision is None for revision in revisions):
             return None
@@ -93,7 +94,7 @@ class NodeOffers:
             for row, mismatch in refused[:_MAX_REJECTED]
         ]
         offered = tuple(revision for revision in revisions if revision is not None)
-        return ResolveAnswer(offered, tuple(rejected), tag, more=more or None)
+        return ResolveAnswer(offered, tuple(rejected), tag, more=more or None, older=older or None)
 
     def _resolved(self, row: ListedRevision) -> ResolvedRevision | None:
         envelope = self.store.envelope(row.revision)
@@ -118,13 +119,15 @@ def _asked_for(request: ResolveRequest, rows: Sequence[ListedRevision]) -> Itera
     return rows
 
 
-def _chosen(request: ResolveRequest, fitting: list[ListedRevision]) -> tuple[list[ListedRevision], int]:
-    """Returns the fitting revisions to answer, those of the request's model first, and how many are left
-    out, as `ResolveRequest.most` says."""
+def _chosen(request: ResolveRequest, fitting: list[ListedRevision]) -> tuple[list[ListedRevision], int, int]:
+    """Returns the fitting revisions to answer, those of the request's model first, how many are omitted, as
+    `ResolveRequest.most` says, and how many of older models are."""
     of_model = [row for row in fitting if row.model is not None and row.model == request.model]
     bounded = request.most is not None and not request.entries and not request.keys
     if bounded and len(fitting) > (request.most or 0) and all(row.keys for row in fitting):
         chosen = of_model if len(of_model) <= (request.most or 0) else []
-        return chosen, len(fitting) - len(chosen)
+        return chosen, len(fitting) - len(chosen), 0
+    older = of_older_models(Offered(row.entry, row.target, row.model, (row.sequence,)) for row in fitting)
     others = [row for row in fitting if row not in of_model]
-    return [*of_model, *others], 0
+    kept = [row for row in others if not (bounded and row.entry in older and row.keys)]
+    return [*of_model, *kept], 0, len(others) - len(kept)

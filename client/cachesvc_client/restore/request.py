@@ -64,7 +64,8 @@ class NameRequest:
 
 class CompleteAnswer(NamedTuple):
     """Says that an answer had all that fits under a name, or that there is nothing. ``request``: of the tag
-    that answered. ``at``: when, in seconds of ``time.monotonic``."""
+    that answered. ``at``: since when its answer is in use, in seconds of ``time.monotonic``; before all time
+    if entries of older models may be asked for at once."""
 
     request: NameRequest
     at: float
@@ -74,17 +75,22 @@ class Coverage:
     """Notes of which names a restore has left revisions out, and of which it has everything that fits.
 
     ``truncated``: the names of which revisions were left out, with the tag that answered. ``complete``: by
-    name, the answer that left nothing out; also where nothing is published.
+    name, the answer that left nothing out, but for older models; also where nothing is published. ``older``:
+    whether an answer omitted entries of older models.
     """
 
     def __init__(self) -> None:
         self.truncated: list[NameRequest] = []
         self.complete: dict[NameRequest, CompleteAnswer] = {}
+        self.older = False
 
     def note_truncated(self, request: NameRequest, tag: Tag | None) -> None:
         """Note that the answer of ``tag`` does not have all that fits."""
         self.truncated.append(request.of_tag(tag))
 
-    def note_complete(self, request: NameRequest, tag: Tag | None) -> None:
-        """Note that the answer of ``tag`` has all that fits now, ``None``: that nothing is published."""
-        self.complete[request] = CompleteAnswer(request.of_tag(tag), time.monotonic())
+    def note_complete(self, request: NameRequest, tag: Tag | None, *, older: bool = False) -> None:
+        """Note that the answer of ``tag`` has all that fits now, ``None``: that nothing is published.
+        ``older``: all but what older models have, which may be asked for at once."""
+        self.older |= older
+        at = float("-inf") if older else time.monotonic()
+        self.complete[request] = CompleteAnswer(request.of_tag(tag), at)

@@ -107,6 +107,11 @@ class SessionRestore:
         return self._asks_by_key and bool(self.coverage.truncated)
 
     @property
+    def remembers_used(self) -> bool:
+        """Return whether the next start of this program restores what this one uses of what was omitted."""
+        return self.partial or (self._asks_by_key and self.coverage.older)
+
+    @property
     def on_demand(self) -> OnDemand | None:
         """Return what asks for the keys that a compiler looks up and does not find; ``None`` where nothing
         may be added, or no registry has answered."""

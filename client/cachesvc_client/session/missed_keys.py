@@ -110,7 +110,7 @@ class MissedKeys(Listener):
         if entries and tuple(entries) not in self._remembered:
             self._remembered.add(tuple(entries))
             for session, on_demand in self._on_demand():
-                if self._brought or (session.restoring is not None and session.restoring.partial):
+                if self._brought or (session.restoring is not None and session.restoring.remembers_used):
                     on_demand.remember(entries)
         if moment != "exit":
             for _, on_demand in self._on_demand():

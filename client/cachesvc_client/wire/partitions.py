@@ -1,13 +1,53 @@
 """Computes digests of the deciding factors: they say which entries exclude each other, and which environments
-are the same."""
+are the same. And says which of the entries that fit one environment decides whether a target is warm
+there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from .codec import canonical
 from .digest import Digest
 from .factors import FACTORS, Fingerprint
+
+
+class Offered(NamedTuple):
+    """Describes an entry that an environment is offered. ``at``: when its head was published, or its
+    sequence: the newest entry has the highest. ``lane``: empty or ``None`` for the trunk."""
+
+    entry: Digest
+    target: str
+    model: Digest | None
+    at: tuple[int, ...]
+    lane: str | None = None
+
+
+def newest_of_targets(rows: Iterable[Offered]) -> dict[str, Offered]:
+    """Return by target the entry that decides whether it is warm, of those that one environment is offered:
+    the newest. A lane's entry comes before the trunk's."""
+    newest: dict[str, Offered] = {}
+    for row in rows:
+        before = newest.get(row.target)
+        if before is None or (bool(row.lane), row.at) > (bool(before.lane), before.at):
+            newest[row.target] = row
+    return newest
+
+
+def of_older_models(rows: Iterable[Offered]) -> frozenset[Digest]:
+    """Return the entries whose target has a newer entry of another model, of those that one environment is
+    offered. Neither the trunk nor a lane makes an entry of the other old, nor does an entry without a
+    model."""
+    models: dict[tuple[str, str], list[Offered]] = {}
+    for row in rows:
+        if row.model is not None:
+            models.setdefault((row.target, row.lane or ""), []).append(row)
+    older: set[Digest] = set()
+    for of_target in models.values():
+        last = max(row.at for row in of_target)
+        newest = {row.model for row in of_target if row.at == last}
+        older.update(row.entry for row in of_target if row.model not in newest)
+    return frozenset(older)
 
 
 def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:

@@ -50,8 +50,9 @@ class ResolveRequest:
     The registry tries ``tags`` in order until one has an entry (the fallback that the caller allows).
     ``model``: a model hash, whose entries come first; it excludes no entry. ``most``: if more revisions
     of a large name fit, the answer has those of ``model`` if these are not more, else none, and says how many
-    there are beside them; not in a lane. ``keys``: asks only for the heads that have one of these keys of
-    compiled graphs. A registry of an earlier release passes over both, and answers every head.
+    there are beside them; not in a lane. Entries of older models are omitted then. ``keys``: asks only for
+    the heads that have one of these keys of compiled graphs. A registry of an earlier release passes over
+    both, and answers every head.
     """
 
     namespace: Namespace
@@ -126,13 +127,15 @@ class Rejected:
 class ResolveAnswer:
     """Answers a `ResolveRequest`. ``tag``: the tag that has an entry, or ``None``. ``rejected``: the nearest
     entry first. ``more``: number of fitting revisions that the answer omits, because the request said
-    ``most``; an upper bound."""
+    ``most``; an upper bound. ``older``: number of others that it omits then, since a newer model
+    replaced theirs (`partitions.of_older_models`): they are found by their keys."""
 
     revisions: tuple[ResolvedRevision, ...]
     rejected: tuple[Rejected, ...] = ()
     tag: Tag | None = None
     api: int = API_VERSION
     more: int | None = None
+    older: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

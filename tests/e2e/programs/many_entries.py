@@ -26,6 +26,7 @@ from cachesvc_client.wire.codec import plain  # noqa: E402
 observer = counters.start(audit=True)
 session.wait(60)
 at_start = [str(entry.manifest.statement.target) for entry in session.result.installed]
+revisions_at_start = [str(entry.revision) for entry in session.result.installed]
 if "ready" in options:
     Path(options["ready"]).touch()
     while not os.path.exists(options["go"]):
@@ -63,6 +64,8 @@ print(
             "moved": report.bytes_moved,
             "used": {use.target: use.used for use in report.revisions},
             "at_start": at_start,
+            "revisions_at_start": revisions_at_start,
+            "revisions_used": [use.revision for use in report.revisions if use.used],
             "status": session.status,
             "observed": plain(observer.snapshot()),
         }
