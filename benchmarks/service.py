@@ -255,7 +255,7 @@ def _answer(
         answer["cachesvc"] = {
             "state": report.state,
             "reasons": list(report.reasons),
-            "why_traced": list(process().explain(())),
+            "why_traced": list(process().all_kinds.explain(())),
             "seconds": report.seconds,
             "bytes_moved": report.bytes_moved,
             "files": sum(use.files for use in report.revisions),

@@ -112,7 +112,7 @@ def session() -> dict[str, object]:
     return {
         "state": report.state,
         "reasons": list(report.reasons),
-        "why_traced": list(process().explain(())),
+        "why_traced": list(process().all_kinds.explain(())),
         "seconds": report.seconds,
         "bytes_moved": report.bytes_moved,
         "revisions": plain(list(report.revisions)),

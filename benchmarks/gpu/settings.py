@@ -101,9 +101,9 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
         target=Target(f"{options.device}/{options.which}"),
         fingerprint=fingerprint,
         workload=Workload(script=Digest.of(b"settings")),
-        scopes=process().scopes(),
-        keys=process().key_facts(),
-        asked=process().asked.facts(),
+        scopes=process().output.scopes(),
+        keys=process().output.key_facts(),
+        asked=process().output.asked.facts(),
         proof=_prove(files),
     )
     build_bundle(files, draft, SigningKey.load(options.key), options.publish)

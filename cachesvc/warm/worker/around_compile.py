@@ -39,7 +39,7 @@ class CompilingProcess:
         triton_bundler.leave_out_copies()
         self._request, self._session = request, open_local(Config.read())
         if request.phase == "finalise":
-            process().compile_again()
+            process().all_kinds.compile_again()
             for folder in kinds_used.graph_folders(cache_roots()):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -68,7 +68,7 @@ class RestoringProcess:
         triton_bundler.leave_out_copies()
         session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
         if request.phase == "record":
-            process().start_recording()
+            process().all_kinds.start_recording()
         if session is None or not session.wait(RESTORE_SECONDS):
             raise Unavailable(f"not restored within {RESTORE_SECONDS:.0f} s" if session else "not attached")
         self._session, self._roots = session, cache_roots()
@@ -117,4 +117,4 @@ def _add_capture(request: PhaseRequest, session: Session, result: PhaseResult) -
     if not request.stage:
         return result
     capture = capture_files(session, Path(request.stage), result.files_emitted)
-    return replace(result, capture=capture, keys=process().key_facts())
+    return replace(result, capture=capture, keys=process().output.key_facts())

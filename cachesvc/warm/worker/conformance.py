@@ -68,11 +68,11 @@ class Probe(Listener):
         inputs = self.inputs.bfloat16() if function is _product else self.inputs
 
         torch._dynamo.reset()
-        mark, observer = self.state.mark_uses(), counters.Observer()
+        mark, observer = self.state.all_kinds.mark_uses(), counters.Observer()
         with torch.no_grad():
             expected = function(inputs)
             output = torch.compile(function)(inputs)
-        keys_used = {key for key in self.state.keys_since(mark) if key.startswith("a")}
+        keys_used = {key for key in self.state.all_kinds.keys_since(mark) if key.startswith("a")}
         return output, expected, keys_used, observer.snapshot()
 
 
@@ -179,8 +179,8 @@ def _threads_partition(probe: Probe) -> str:
 
 def _captures(probe: Probe) -> str:
     """Check that every file that the compiles left in the cache folders was recorded."""
-    recorded = {(file.kind, file.path) for file in probe.state.capture(whole=False)}
-    left = {(file.kind, file.path) for file in probe.state.capture(whole=True)}
+    recorded = {(file.kind, file.path) for file in probe.state.files.capture(whole=False)}
+    left = {(file.kind, file.path) for file in probe.state.files.capture(whole=True)}
     missed = sorted(left - recorded)
     if not left:
         return "the compiles left no file"

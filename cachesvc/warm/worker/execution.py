@@ -72,10 +72,10 @@ def describe_compiles(request: PhaseRequest, observer: counters.Observer) -> Pha
     return PhaseResult(
         request.phase,
         observation=observer.snapshot(),
-        fingerprint=here if request.ranks else process().built_for(here),
-        beyond_level=process().beyond_level() if request.job.spec.march else "",
-        scopes=process().scopes(),
-        graph_requests=process().asked.facts(),
+        fingerprint=here if request.ranks else process().output.built_for(here),
+        beyond_level=process().output.beyond_level() if request.job.spec.march else "",
+        scopes=process().output.scopes(),
+        graph_requests=process().output.asked.facts(),
     )
 
 

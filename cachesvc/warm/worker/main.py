@@ -151,7 +151,7 @@ def _replay(request: PhaseRequest) -> PhaseResult:
     result = restoring.add_capture(compare_with_builder(request, execution))
     if request.name:
         result = compare_speed(execution, result)
-    return replace(result, why_traced=(*process().not_recorded(), *process().explain(())))
+    return replace(result, why_traced=(*process().all_kinds.not_recorded(), *process().all_kinds.explain(())))
 
 
 def _die_with_parent() -> None:

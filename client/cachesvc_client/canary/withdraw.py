@@ -53,7 +53,7 @@ class Canary:
 
         To be called before the compile. Raises what `Trial` raises.
         """
-        before = self.process.mark_uses()
+        before = self.process.all_kinds.mark_uses()
         return self._watch(graph, lambda: self._suspects(before))
 
     def around_recorded(self, kind: str, path: str) -> Comparison | None:
@@ -109,7 +109,7 @@ class Canary:
 
     def _suspects(self, before: Mapping[str, int]) -> Sequence[InstalledRevision]:
         """Returns the revisions of which something was used since `mark_uses` returned ``before``."""
-        keys = self.process.keys_since(before)
+        keys = self.process.all_kinds.keys_since(before)
         return [one.entry for one in self.watched() if keys & one.entry.keys]
 
     def _distrust_in_call(self, suspects: Sequence[InstalledRevision], why: str) -> None:
@@ -132,7 +132,7 @@ class Canary:
             except Exception as error:  # noqa: BLE001 - the graph runs eagerly at least
                 _log.warning("canary: %s: %s", type(error).__name__, error)
         try:
-            self.process.recompile("restored code was wrong")
+            self.process.all_kinds.recompile("restored code was wrong")
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
         return withdrawn

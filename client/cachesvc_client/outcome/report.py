@@ -29,11 +29,11 @@ from .judge import (
 
 if TYPE_CHECKING:
     from ..node.installed import InstalledRevision, RestoreResult
-    from ..process.output import ProcessOutput
+    from ..process.process import Process
 
 
 def make_report(
-    process: ProcessOutput,
+    process: Process,
     results: Sequence[RestoreResult],
     ends: Iterable[str],
     canary: Collection[str],
@@ -45,43 +45,43 @@ def make_report(
     ``results``: the results of all sessions. ``ends``: lines that say how each session's restore ended.
     ``canary``: the lines of the canary. ``failed``: whether the restore of a session failed.
     """
-    observed = process.observer.snapshot() if process.observer else counters.Observation()
+    observed = process.output.observer.snapshot() if process.output.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
     # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
-    used_keys = process.found_keys() - set(process.components.missed)
-    used = uses(installed, process.used_paths(), used_keys, process.models)
+    used_keys = process.all_kinds.found_keys() - set(process.output.components.missed)
+    used = uses(installed, process.all_kinds.used_paths(), used_keys, process.output.models)
     state = judge(observed, used, failed)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced
     missed = state == "miss" and not observed.clean
-    here: Facts = process.here() if explained or missed else {}
+    here: Facts = process.output.here() if explained or missed else {}
     again = retraced if state == "hit" else 0
     aside = _aside(process, installed) if state in ("inert", "partial") or again else ()
     # What kept PyTorch from the installed files is the cause, and no difference of theirs.
     differing = _nearest(here, installed) if explained and not aside else ()
-    seconds = {**process.seconds, "hooks": process.hook_seconds()}
+    seconds = {**process.output.seconds, "hooks": process.output.hook_seconds()}
     for result in results:
         for step, spent in result.seconds.items():
             seconds[step] = seconds.get(step, 0.0) + spent
     saved = _saved(installed, used, seconds)
     compiled = state in ("inert", "partial")
-    in_keys = key_differences(dict(process.components.missed), installed) if compiled or again else ()
+    in_keys = key_differences(dict(process.output.components.missed), installed) if compiled or again else ()
     distrusted = [entry for result in results for entry in result.unusable.distrusted]
     unusable = [entry for result in results for entry in result.unusable.all()]
     wrong = judge_revisions("inert", unusable, uses(unusable, set(), set()), None)
-    before = process.compiled_before
+    before = process.output.compiled_before
     early = f"{count_text(before, 'graph')} compiled before attach: attach earlier" if before else ""
     own = sum(result.own.files for result in results if result.own is not None)
-    of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
+    of_kinds = tuple(process.all_kinds.explain([entry.manifest.fingerprint for entry in installed]))
     # A registry withholds what several hosts found inert: nothing is known of files that were not looked at.
     of_revisions: State = "unused" if aside and state == "inert" else state
-    same = any(key in entry.keys for entry in installed for key in process.components.missed)
+    same = any(key in entry.keys for entry in installed for key in process.output.components.missed)
     reasons = _reasons(state, observed, ends, canary, aside, differing, in_keys, own, of_kinds, again, same)
     return Report(
         state=state if not distrusted else "inert",
         reasons=with_reason(state, filter(None, (unattached or early, *reasons))),
         observed=observed,
-        revisions=(*judge_revisions(of_revisions, installed, used, saved, process.models), *wrong),
+        revisions=(*judge_revisions(of_revisions, installed, used, saved, process.output.models), *wrong),
         compared=Compared(
             rejected=tuple(one for result in results for one in result.rejected),
             differences=differing,
@@ -91,7 +91,7 @@ def make_report(
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
-        kinds=dict(process.work_by_kind(observed)),
+        kinds=dict(process.output.work_by_kind(observed)),
         distrusted=tuple(str(entry.revision) for entry in distrusted),
     )
 
@@ -144,11 +144,11 @@ def _reasons(
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
 
-def _aside(process: ProcessOutput, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
+def _aside(process: Process, installed: Sequence[InstalledRevision]) -> tuple[str, ...]:
     """Return what kept PyTorch from the installed files, whatever their keys are, the first cause first."""
-    off = process.switched_off()
+    off = process.output.switched_off()
     off = off and f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
-    return tuple(filter(None, (off, process.elsewhere(), *process.lost(installed))))
+    return tuple(filter(None, (off, process.output.elsewhere(), *process.output.lost(installed))))
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:

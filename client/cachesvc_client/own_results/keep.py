@@ -51,7 +51,7 @@ class Keeper(Listener):
         than for the other listeners; results that are not written by then are compiled again."""
         if moment == "compiled" or not self._process.keeps_own:
             return
-        activity = self._process.activity()
+        activity = self._process.output.activity()
         if activity is None or activity == self._kept_activity:
             return
         self._kept_activity = activity
@@ -70,10 +70,10 @@ def keep_own_results(process: Process) -> Path | None:
     from ..publication.build_bundle import Draft, build_bundle
 
     path = process.own_results()
-    if path is None or process.observer is None or process.observer.snapshot().clean:
+    if path is None or process.output.observer is None or process.output.observer.snapshot().clean:
         return None
     key = node_key(make=False)
-    selection = process.own_files(key.public if key else None)
+    selection = process.files.own_files(key.public if key else None)
     if selection.text:
         _log.debug("not kept for this node's next start: %s", selection.text)
     files = [known.file for known in selection.files]
@@ -85,7 +85,7 @@ def keep_own_results(process: Process) -> Path | None:
         target=_TARGET,
         fingerprint=process.fingerprint,
         workload=Workload(script=folder_name(path)),
-        scopes=process.scopes(),
+        scopes=process.output.scopes(),
     )
     with tempfile.TemporaryDirectory(dir=path.parent.parent / "tmp") as folder:
         bundle = Path(folder) / "bundle"

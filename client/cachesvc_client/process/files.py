@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..kinds import KINDS, RULES
-from .kinds import ProcessKinds
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import PublicKey
     from ..node.ledger import KnownFile, MadeFile, Selection
     from ..wire.names import Lane, Name
+    from .folders import ProcessFolders
 
 _log = logging.getLogger("cachesvc")
 
 
-class ProcessFiles(ProcessKinds):
+class ProcessFiles:
     """The files of the folders that this process made or used, and those of them that it has published."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, process: ProcessFolders) -> None:
+        self._process = process
         self._published: dict[Name, set[tuple[str, str]]] = {}
         """Kind and path of the files that this process has published, by name."""
         self._said: set[str] = set()
@@ -64,10 +64,10 @@ class ProcessFiles(ProcessKinds):
         """Return kind and path of the compiled graphs that this process used."""
         return {
             (kind.name, path)
-            for roots in self.folders.every_roots()
+            for roots in self._process.folders.every_roots()
             for kind in KINDS
             if kind.graph_folders and kind.name in roots
-            for path in self.kinds[kind.name].used_files(roots[kind.name])
+            for path in self._process.kinds[kind.name].used_files(roots[kind.name])
             if path.partition("/")[0] in kind.graph_folders
         }
 
@@ -78,18 +78,18 @@ class ProcessFiles(ProcessKinds):
         by_ranks: Set[MadeFile] = frozenset(),
     ) -> list[KnownFile]:
         """``graphs``: the files of which others may have been made, if not every file is one."""
-        every_roots, files = self.folders.every_roots(), self._traced(whole, by_ranks)
+        every_roots, files = self._process.folders.every_roots(), self._traced(whole, by_ranks)
         unknown = {place for place, known in files.items() if known.origin.unknown}
         in_order = [files[place] for place in sorted(files)]
         if graphs is not None:
-            return self.ledger.derive(in_order, unknown & graphs)
-        present = self.ledger.present(every_roots, RULES)
+            return self._process.ledger.derive(in_order, unknown & graphs)
+        present = self._process.ledger.present(every_roots, RULES)
         strangers = unknown | {place for place, is_older in present.items() if is_older}
-        return self.ledger.derive(in_order, strangers, present)
+        return self._process.ledger.derive(in_order, strangers, present)
 
     def _traced(self, whole: bool, by_ranks: Set[MadeFile]) -> dict[tuple[str, str], KnownFile]:
         files: dict[tuple[str, str], KnownFile] = {}
-        for number, roots in enumerate(self.folders.every_roots()):
+        for number, roots in enumerate(self._process.folders.every_roots()):
             for known in self._capture_from(roots, whole, number > 0, by_ranks):
                 files.setdefault(known.place, known)
         return files
@@ -106,14 +106,14 @@ class ProcessFiles(ProcessKinds):
         made = {
             (name, path): digest
             for name, root in roots.items()
-            for path, digest in self.kinds[name].made_files(root).items()
+            for path, digest in self._process.kinds[name].made_files(root).items()
         }
-        return self.ledger.trace(capture(paths, RULES, roots), made, roots, by_ranks)
+        return self._process.ledger.trace(capture(paths, RULES, roots), made, roots, by_ranks)
 
     def _used_of(self, name: str, root: Path, earlier: bool) -> set[str]:
         """Return the used files of a kind; none if they cannot be read, as where a cleaner removes them."""
         try:
-            return self.kinds[name].used_files(root, left=earlier)
+            return self._process.kinds[name].used_files(root, left=earlier)
         except OSError as error:
             if self.is_news(f"{name} {error}"):
                 _log.warning("%s: the files of %s are left out: %s", root, name, error)

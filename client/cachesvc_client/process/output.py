@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ..graphs import key_components, operators
 from ..hooks import counters
 from ..kinds import KINDS
-from .files import ProcessFiles
 
 if TYPE_CHECKING:
     from ..graphs.request import GraphRequests
@@ -25,15 +24,17 @@ if TYPE_CHECKING:
     from ..wire.key_components import KeyFacts
     from ..wire.names import Name
     from ..wire.reports import KindWork
+    from .folders import ProcessFolders
+    from .kinds import AllKinds
 
 _log = logging.getLogger("cachesvc")
 
 
-class ProcessOutput(ProcessFiles):
+class ProcessOutput:
     """The records of the hooks, and the facts that follow from them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, process: ProcessFolders, all_kinds: AllKinds) -> None:
+        self._process, self._all_kinds = process, all_kinds
         self.components = key_components.Recorder()
         self.registered_functions = operators.RegisteredFunctions()
         self.observer: counters.Observer | None = None
@@ -66,9 +67,9 @@ class ProcessOutput(ProcessFiles):
         from ..wire.errors import printable
         from ..wire.text import count_text
 
-        if self.folders.aside:
+        if aside := self._process.folders.aside:
             return (
-                f"PyTorch went on in its own folder, because {printable(self.folders.aside)}: nothing "
+                f"PyTorch went on in its own folder, because {printable(aside)}: nothing "
                 "restored lies there, and nothing that is compiled there is published"
             )
         if not self.compiled_in:
@@ -84,27 +85,27 @@ class ProcessOutput(ProcessFiles):
         """Return in words which files of revisions that were installed here are gone or damaged."""
         from .lost_files import lost_files
 
-        absent = set().union(*(state.absent_keys() for state in self.kinds.values()))
-        return tuple(lost_files(installed, self.folders.every_roots(), absent))
+        absent = set().union(*(state.absent_keys() for state in self._process.kinds.values()))
+        return tuple(lost_files(installed, self._process.folders.every_roots(), absent))
 
     def hook_seconds(self) -> float:
         """Return the seconds that cachesvc's own hooks took."""
-        return self.asked.seconds + sum(state.seconds() for state in self.kinds.values())
+        return self.asked.seconds + sum(state.seconds() for state in self._process.kinds.values())
 
     def other_isa(self) -> str | None:
         """Return the CPU's instruction set that Inductor picks now, if this process restores for another."""
         from ..environment.cpu import other_isa
 
-        fact = (self.fingerprint or {}).get("cpu_isa")
+        fact = (self._process.fingerprint or {}).get("cpu_isa")
         return other_isa(None if fact is None else str(fact)) or None
 
     def switched_off(self) -> str:
         """Return the setting that keeps a compiler from its own cache in this process, or kept it at a
         compile, whose thread may have other settings; else an empty text."""
-        return self.off or self._off_now()
+        return self.off or self.off_now()
 
-    def _off_now(self) -> str:
-        return next(filter(None, (state.switched_off() for state in self.kinds.values())), "")
+    def off_now(self) -> str:
+        return next(filter(None, (state.switched_off() for state in self._process.kinds.values())), "")
 
     def work_by_kind(self, observed: counters.Observation) -> dict[str, KindWork]:
         """Return what each kind cost, for the kinds that something is counted for."""
@@ -114,7 +115,7 @@ class ProcessOutput(ProcessFiles):
 
     def key_facts(self) -> KeyFacts | None:
         """Return the components of the keys that this process compiled for, as a bundle records them."""
-        return self.components.facts(self.used_keys())
+        return self.components.facts(self._all_kinds.used_keys())
 
     def scopes(self) -> tuple[str, ...]:
         """Return what the code of this process is bound to.
@@ -124,7 +125,7 @@ class ProcessOutput(ProcessFiles):
         """
         torch = sys.modules.get("torch")
         cuda = bool(torch is not None and torch.cuda.is_initialized())
-        host = any(state.has_host_code() for state in self.kinds.values()) or not cuda
+        host = any(state.has_host_code() for state in self._process.kinds.values()) or not cuda
         return (("gpu",) if cuda else ()) + (("host",) if host else ())
 
     def beyond_level(self) -> str:
@@ -132,13 +133,13 @@ class ProcessOutput(ProcessFiles):
         it is known to use none."""
         from ..environment.march import for_level, host_flags
 
-        flags = host_flags(for_level(self.fingerprint or {}))
-        if why := self.ledger.beyond(flags):
+        flags = host_flags(for_level(self._process.fingerprint or {}))
+        if why := self._process.ledger.beyond(flags):
             return why
-        for number, roots in enumerate(self.folders.every_roots()):
+        for number, roots in enumerate(self._process.folders.every_roots()):
             for name, root in roots.items():
                 try:
-                    why = self.kinds[name].beyond(root, flags, left=number > 0)
+                    why = self._process.kinds[name].beyond(root, flags, left=number > 0)
                 except OSError as error:
                     why = f"its files cannot be read: {error}"
                 if why:
@@ -167,7 +168,7 @@ class ProcessOutput(ProcessFiles):
     def activity(self) -> object:
         """Return a value that changes while this process compiles or loads; ``None`` before it did either."""
         observed = self.observer.snapshot() if self.observer else counters.Observation()
-        states = self.kinds.values()
+        states = self._process.kinds.values()
         opened = any(state.has_opened() for state in states)
         if not self.seconds["compile"] and observed.clean and not opened:
             return None

@@ -1,7 +1,8 @@
 """Owns `Process`: the one state of this process, the hooks in its compilers, and the events that they make.
 
-`Process` adds the hooks to `ProcessOutput` (what the hooks recorded) and to `ProcessFolders` (the cache
-folders). It knows no session: what acts on its events subscribes to them.
+`Process` is the cache folders (`ProcessFolders`) with the hooks. It has what the hooks recorded (`output`),
+the files that were made or used (`files`), and the states of all kinds as one (`all_kinds`). It knows no
+session: what acts on its events subscribes to them.
 
 `attach` imports this module on the application's own thread, so the module imports little at its top.
 """
@@ -24,22 +25,28 @@ from ..hooks.activity import ActivityWatch
 from ..kinds.kind import ProcessCallbacks
 from ..kinds.own_place import OwnPlace
 from .events import Events, hook_compiles
+from .files import ProcessFiles
+from .folders import ProcessFolders
 from .gc_pause import GcPause
+from .kinds import AllKinds
 from .output import ProcessOutput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Process(ProcessOutput):
+class Process(ProcessFolders):
     """One set of folders, records and hooks, however many sessions are attached."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.all_kinds = AllKinds(self)
+        self.files = ProcessFiles(self)
+        self.output = ProcessOutput(self, self.all_kinds)
         self.armed = False
         """Whether the hooks are in place."""
         self.events = Events()
-        self.watch = ActivityWatch(self.activity, busy=counters.compiling)
+        self.watch = ActivityWatch(self.output.activity, busy=counters.compiling)
         self.watch.listeners.append(self.events.paused)
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
@@ -90,10 +97,10 @@ class Process(ProcessOutput):
             hook_compiles(body)
 
     def _install_hooks(self) -> None:
-        self.observer = counters.start()
-        key_components.install_hooks(self.components)
-        operators.install_hooks(self.registered_functions)
-        ambient.install_hooks(self.other_isa)
+        self.output.observer = counters.start()
+        key_components.install_hooks(self.output.components)
+        operators.install_hooks(self.output.registered_functions)
+        ambient.install_hooks(self.output.other_isa)
         door.install_hooks()
         backend_names.install_hooks()
         self.collector.install_hooks()
@@ -110,7 +117,7 @@ class Process(ProcessOutput):
             runs_eagerly=self.events.runs_eagerly,
             loading=self.loading,
             left=self.folders.left,
-            registered=self.registered_functions,
+            registered=self.output.registered_functions,
         )
         for state in self.kinds.values():
             state.install_hooks(callbacks)
@@ -160,7 +167,7 @@ class Process(ProcessOutput):
         self.events.before_compile()
         self._depth.waited = time.perf_counter() - began
         wrap = self.events.around_graph(call.args[0] if call.args else call.kwargs.get("model_"))
-        graph = self.asked.note(*call.args, **call.kwargs)
+        graph = self.output.asked.note(*call.args, **call.kwargs)
         compiled_before = counters.counts["graphs_compiled"]
         begin = time.perf_counter()
         self._depth.inside = True
@@ -174,17 +181,17 @@ class Process(ProcessOutput):
             self._depth.inside = False
             with self.lock:
                 self._compiling -= 1
-            self.seconds["compile"] += time.perf_counter() - begin
+            self.output.seconds["compile"] += time.perf_counter() - begin
             graph.compiled = counters.counts["graphs_compiled"] > compiled_before
-            self.off = self.off or self._off_now()
+            self.output.off = self.output.off or self.output.off_now()
             if left := self.folders.left_first():
-                self.compiled_in[left] += 1
+                self.output.compiled_in[left] += 1
             self.watch.compiled()
 
     def _record_launch(self, event: Mapping[str, Any]) -> None:
         """Record a Triton kernel that the application launched itself."""
         self._used = True
-        self.asked.note_launch(event)
+        self.output.asked.note_launch(event)
 
 
 def _close_gate() -> None:

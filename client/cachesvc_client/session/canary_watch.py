@@ -172,7 +172,7 @@ class CanaryWatch(Listener):
 
     def _note_wrong(self, text: str) -> None:
         self._lines.setdefault(text)
-        self._process.wrong_numbers += 1
+        self._process.output.wrong_numbers += 1
         self._process.watch.compiled()
 
     def _skip(self, why: str) -> None:

@@ -98,13 +98,13 @@ class CompileWait:
         session, begin = self._session, time.perf_counter()
         self.deadline.awaited.set()
         over = session.restore_attempt.wait(self.seconds_left(begin))
-        self._process.seconds["wait"] += time.perf_counter() - begin
+        self._process.output.seconds["wait"] += time.perf_counter() - begin
         if not over:
             self._began = begin
         if not over or session.config is None or session.config.wait != "eager" or this_job() is not None:
             return False
         with self._process.lock:
-            self.eager = self.eager or EagerCalls(session.label, self._process.seconds)
+            self.eager = self.eager or EagerCalls(session.label, self._process.output.seconds)
         session.begin_claim()
         return True
 

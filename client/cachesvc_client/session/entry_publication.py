@@ -74,12 +74,12 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
         name=name,
         target=checked,
         # Of what the other ranks of a job compiled with, this process knows nothing.
-        fingerprint=here if this_job() is not None else state.built_for(here),
-        workload=Workload(model=state.models[0] if state.models else None),
-        scopes=state.scopes(),
+        fingerprint=here if this_job() is not None else state.output.built_for(here),
+        workload=Workload(model=state.output.models[0] if state.output.models else None),
+        scopes=state.output.scopes(),
         lane=config.lane,
-        keys=state.key_facts(),
-        asked=state.asked.facts(),
+        keys=state.output.key_facts(),
+        asked=state.output.asked.facts(),
         ancestors=state.ledger.ancestors(),
     )
 
@@ -88,7 +88,7 @@ def selected(draft: Draft, selection: Selection) -> list[SourceFile]:
     """Return the files of a selection; say once what is left out. Raise ``NotWarm`` if nothing is left."""
     from ..process.process import process
 
-    if selection.text and process().is_news(f"{draft.name} {selection.text}"):
+    if selection.text and process().files.is_news(f"{draft.name} {selection.text}"):
         text = "%s: left out of the publication, since its signer did not make it for %s: %s"
         where = f"the lane {draft.lane}" if draft.lane else "the trunk"
         logger.write(logging.INFO, text, draft.name, where, selection.text)
@@ -133,7 +133,7 @@ def publish_beside_head(
             if new is not None and head is not None:
                 files, new = _once_recorded(head[0], key.public, draft, files, new)
             if new is not None and new <= held:
-                process().note_published(draft.name, files)
+                process().files.note_published(draft.name, files)
                 return None  # another process of the fleet has published the same
             joined, whole = join_head(head, files, key.public, draft, Path(folder))
 
@@ -161,10 +161,10 @@ def _once_recorded(
     from ..process.process import process
     from .entry_head import recorded_by_others
 
-    published = process().published(draft.name)
+    published = process().files.published(draft.name)
     if not recorded_by_others(head, signer, draft.lane, published):
         return files, new
-    process().stop_recording(published)
+    process().all_kinds.stop_recording(published)
     twice = {place for place in new if BY_NAME[place[0]].records_on is not None}
     return [file for file in files if (file.kind, file.path) not in twice], new - twice
 
@@ -203,7 +203,7 @@ def publish_files(
             claim.published()
         else:
             claim.release(done=True)  # who waits in a lane sees the trunk too
-    process().note_published(draft.name, files)
+    process().files.note_published(draft.name, files)
     return answer
 
 
@@ -231,15 +231,15 @@ def publish_with_ranks(
             "publish from a job on one node, or warm it",
         )
     store = NodeStore(store_root(config.store))
-    publications = process().publications
+    publications = process().output.publications
     publications[draft.name, occasion + draft.target] += 1
     number = publications[draft.name, occasion + draft.target]
     subject = [job.key, occasion, str(draft.name), draft.target, number]
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
-        made = box.exchange(job.rank, job.world, process().made_files(), _HAND_IN_SECONDS)
+        made = box.exchange(job.rank, job.world, process().files.made_files(), _HAND_IN_SECONDS)
         facts = {"scopes": list(draft.scopes), "ancestors": codec.plain(draft.ancestors)}
-        box.give(job.rank, process().known_files(made), facts)
+        box.give(job.rank, process().files.known_files(made), facts)
         if job.rank:
             return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
         return _publish_for_all(sessions, config, box, draft, job)

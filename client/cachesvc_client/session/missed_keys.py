@@ -83,7 +83,7 @@ class MissedKeys(Listener):
                     self._ask(begin + left)
             finally:
                 self._asking.release()
-                seconds = self._process.seconds
+                seconds = self._process.output.seconds
                 seconds["asked"] = seconds.get("asked", 0.0) + time.perf_counter() - begin
         fetched = self._brought.get(key, 0) > seen
         if fetched:  # what is used from now on is reported
@@ -177,7 +177,7 @@ class MissedKeys(Listener):
         for manifest in [one.manifest for one in installed] + [one.manifest for one in fetched.moved]:
             for key in manifest.graph_keys:
                 self._brought[key] = self._brought.get(key, 0) + 1
-                self._process.components.missed.pop(key, None)
+                self._process.output.components.missed.pop(key, None)
         if installed:
             self._process.accept(installed)
             _log.info(

@@ -70,4 +70,4 @@ class SessionReports:
         left = session.result is not None and session.result.more
         if config is None or config.mode == "off" or session.status == "stored" or left:
             return None
-        return cold_start((one.name for one in session.requests), config.lane, self._process.models)
+        return cold_start((one.name for one in session.requests), config.lane, self._process.output.models)

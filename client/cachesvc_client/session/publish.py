@@ -45,7 +45,7 @@ def register(model: Any, name: str | None, canary: bool | str | None = None) -> 
 
         digest = model_hash(model) if hasattr(model, "named_modules") else None
         if digest is not None:
-            process().models.append(digest)
+            process().output.models.append(digest)
         if name or not attached().sessions:
             open_session(AttachOptions(name, model=digest, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
@@ -91,7 +91,7 @@ def _publish_own_files(sessions: Sequence[Session], config: Config, draft: Draft
     from ..process.process import process
 
     key = publisher_key(config)
-    files = selected(draft, process().own_files(key.public, draft.lane))
+    files = selected(draft, process().files.own_files(key.public, draft.lane))
     answer = publish_beside_head(sessions, config, key, files, draft, restoring_of(sessions, draft.name))
     assert answer is not None
     return answer[0]

@@ -79,14 +79,14 @@ class QuietPublisher(Listener):
         from ..ranks.job import this_job
 
         if any(map(_restored_own_lane, self._sessions)) and this_job() is None:
-            self._process.start_recording(serving=True)
+            self._process.all_kinds.start_recording(serving=True)
 
     def paused(self, moment: Moment, _deadline: float) -> None:
         """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
         Return at once."""
         if moment != "quiet" or not any(session.right is not None for session in self._sessions):
             return
-        self._quiet_activity = self._process.activity()
+        self._quiet_activity = self._process.output.activity()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cachesvc-publish", daemon=True)
             self._thread.start()
@@ -118,13 +118,13 @@ class QuietPublisher(Listener):
         """Wait until nothing has compiled for the configured seconds, or until it is time to try again."""
         while True:
             if not self._wake.wait(self._pause()):
-                self._quiet_activity = self._process.activity()
+                self._quiet_activity = self._process.output.activity()
             self._wake.clear()
             configs = [session.config for session in self._sessions if session.right is not None]
             seconds = max((config.publish_after for config in configs if config is not None), default=0.0)
             activity = self._quiet_activity
             time.sleep(max(0.0, seconds - QUIET_SECONDS, self._not_before - time.monotonic()))
-            if activity == self._process.activity():
+            if activity == self._process.output.activity():
                 return
 
     def _publish_session(self, session: Session) -> bool:
@@ -176,7 +176,7 @@ class QuietPublisher(Listener):
     def _say(self, session: Session, name: Name, published: tuple[CommitAnswer, int], seconds: float) -> None:
         answer, files = published
         assert session.config is not None
-        recorded = self._process.recorded()
+        recorded = self._process.all_kinds.recorded()
         logger.write(
             logging.INFO,
             "%s: published into the lane %s: %s, in %.2f s%s",
@@ -215,10 +215,10 @@ class QuietPublisher(Listener):
                 return None
             answer = publish_with_ranks(self._sessions, config, draft, job, occasion="quiet")
             self._handed_in = True
-            return answer, len(self._process.known_files())
+            return answer, len(self._process.files.known_files())
         key = publisher_key(config)
-        selection = self._process.own_files(key.public, draft.lane)
-        files, new = selected(draft, selection), self._process.new_places(name, selection.files)
+        selection = self._process.files.own_files(key.public, draft.lane)
+        files, new = selected(draft, selection), self._process.files.new_places(name, selection.files)
         if not new:
             return None
         return publish_beside_head(

@@ -131,7 +131,7 @@ class Session:
         ``whole``: return every file in the folders that a kind knows; for a process that began with empty
         folders, such as one of `warm`.
         """
-        return self._process.capture(whole)
+        return self._process.files.capture(whole)
 
     def raise_if_strict(self) -> None:
         """Raise the error of the restore, if there is one and CACHESVC_STRICT asks for it."""

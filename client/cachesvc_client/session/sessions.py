@@ -85,7 +85,7 @@ class Sessions(Listener):
         if self.process.armed and (reason := keys.missing_here()):
             for session in waiting:
                 session.withdraw(reason)
-        self.process.seconds["wait"] += time.perf_counter() - begin
+        self.process.output.seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
             session.raise_if_strict()
 

@@ -28,7 +28,7 @@ def attach(bundle: Path) -> Any:
 
 
 def start_recording() -> None:
-    _process().start_recording()
+    _process().all_kinds.start_recording()
 
 
 def save_records() -> list[str]:
@@ -38,7 +38,7 @@ def save_records() -> list[str]:
     if root is None:
         return ["this torch has no frames"]
     process.kinds["frames"].used_files(root)
-    return list(process.not_recorded())
+    return list(process.all_kinds.not_recorded())
 
 
 def read_records() -> None:

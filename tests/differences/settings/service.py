@@ -96,12 +96,12 @@ def record(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
     from cachesvc_client.process.process import process
 
     session = cachesvc_client.attach("team/differences", bundle=bundle)
-    process().start_recording()
+    process().all_kinds.start_recording()
     if not cachesvc_client.wait(60):
         sys.exit("the restore is not over after 60 s")
     _compile(names, under)
     _seal(session, bundle, key, whole=True)
-    for line in process().not_recorded():
+    for line in process().all_kinds.not_recorded():
         print(f"not recorded: {line}", file=sys.stderr)
 
 

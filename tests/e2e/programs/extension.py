@@ -67,7 +67,7 @@ if options.pack:
         target=Target("extension"),
         fingerprint=process().fingerprint,
         workload=Workload(script=Digest.of(b"extension")),
-        scopes=process().scopes(),
+        scopes=process().output.scopes(),
     )
     build_bundle(session.capture(), draft, SigningKey.load(Path(options.pack[0])), Path(options.pack[1]))
 print(
@@ -77,7 +77,7 @@ print(
             "names": [module.__name__ for module in modules],
             "places": [module.__file__ for module in modules],
             "captured": [f"{file.kind}/{file.path}" for file in session.capture()],
-            "scopes": process().scopes(),
+            "scopes": process().output.scopes(),
             "builds": report.observed.counts.get("torch_extensions", {}).get("builds", 0),
             "kinds": {name: [work.compilations, work.seconds] for name, work in report.kinds.items()},
             "state": report.state,

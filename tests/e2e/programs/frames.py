@@ -171,7 +171,7 @@ with torch.no_grad():
     same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
     names = kernel_names()
     wait_for_comparisons()
-    seen = process().observer.snapshot()
+    seen = process().output.observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()
     eager = call(model)
@@ -187,13 +187,13 @@ print(
             "kernel_names": names,
             "recorded_sources": recorded_sources(),
             "compilations": seen.compilations,
-            "not_recorded": list(process().not_recorded()),
+            "not_recorded": list(process().all_kinds.not_recorded()),
             "state": report.state if report else "",
             "reasons": list(report.reasons) if report else [],
             "revisions": len(report.revisions) if report else 0,
             "distrusted": list(report.distrusted) if report else [],
             "compared": len(compared),
-            "explained": list(process().explain(())),
+            "explained": list(process().all_kinds.explain(())),
             "difference": max(differences, default=0.0),
         }
     ),

@@ -32,9 +32,9 @@ def outputs(form):
 
 
 def measured(form):
-    before = process().observer.snapshot()
+    before = process().output.observer.snapshot()
     tensors = outputs(form)
-    after = process().observer.snapshot()
+    after = process().output.observer.snapshot()
     torch.compiler.set_stance("force_eager")
     eager = outputs(form)
     torch.compiler.set_stance("default")
@@ -54,5 +54,5 @@ with contextlib.redirect_stdout(sys.stderr):
     answer = {form: measured(form) for form in forms}
 if what != "serve":
     recorded_session.publish(session, bundle, more, whole=what == "record")
-print(json.dumps({"forms": answer, "not_recorded": list(process().not_recorded())}))
+print(json.dumps({"forms": answer, "not_recorded": list(process().all_kinds.not_recorded())}))
 short_life.end()

@@ -31,7 +31,7 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
 )
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-assert not bundle or cachesvc_client.wait(60), process().explain(())
+assert not bundle or cachesvc_client.wait(60), process().all_kinds.explain(())
 
 
 def groups(change):
@@ -136,12 +136,12 @@ def outputs(form):
 
 
 def measured(form):
-    before = process().observer.snapshot()
+    before = process().output.observer.snapshot()
     try:
         output = outputs(form)
     except Exception as error:  # noqa: BLE001 - a form that this torch does not compile
         return {"error": f"{type(error).__name__}: {error}"[:300], "traces": -1}
-    after = process().observer.snapshot()
+    after = process().output.observer.snapshot()
     torch.compiler.set_stance("force_eager")
     eager = outputs(form)
     torch.compiler.set_stance("default")
@@ -158,7 +158,7 @@ with contextlib.redirect_stdout(sys.stderr):
     answer = {form: measured(form) for form in asked}
 if bundle:
     line = {"rank": rank, "state": cachesvc_client.report().state, "forms": answer}
-    line["explained"] = list(process().explain(()))
+    line["explained"] = list(process().all_kinds.explain(()))
     print(json.dumps(line) + "\n", end="", flush=True)
 dist.barrier()  # No rank ends while another rank still asks.
 dist.destroy_process_group()

@@ -26,9 +26,9 @@ assert what == "compile" or cachesvc_client.wait(60)
 
 
 def measured(name):
-    before = process().observer.snapshot()
+    before = process().output.observer.snapshot()
     answer = models.RUNS[name]()
-    after = process().observer.snapshot()
+    after = process().output.observer.snapshot()
     torch.compiler.set_stance("force_eager")
     eager = models.RUNS[name]()
     torch.compiler.set_stance("default")
@@ -36,7 +36,7 @@ def measured(name):
         "traces": after.traces - before.traces,
         "compilations": after.compilations - before.compilations,
         "difference": float((answer - eager).detach().abs().max()),
-        "why": list(process().explain(())),
+        "why": list(process().all_kinds.explain(())),
     }
 
 
@@ -64,6 +64,6 @@ with contextlib.redirect_stdout(sys.stderr), torch.no_grad():
     answer = {name: run(name) for name in models.RUNS}
 if what != "serve":
     recorded_session.publish(session, bundle, more, whole=what == "record")
-print(json.dumps({"programs": answer, "not_recorded": list(process().not_recorded())}))
+print(json.dumps({"programs": answer, "not_recorded": list(process().all_kinds.not_recorded())}))
 sys.stdout.flush()
 os._exit(0)

@@ -27,8 +27,10 @@ def short(x):
 
 
 def types():
-    found = {components.get("mkldnn_dtypes", "none") for components in process().components.missed.values()}
-    process().components.missed.clear()
+    found = {
+        components.get("mkldnn_dtypes", "none") for components in process().output.components.missed.values()
+    }
+    process().output.components.missed.clear()
     return sorted(found)
 
 
@@ -47,8 +49,8 @@ with torch.no_grad():
         answer["autocast"] = types()
 _, fingerprint = process().prepare(sealed.config, session.result)
 answer |= {
-    "beyond": process().beyond_level(),
-    "flags": process().built_for(fingerprint)["cpu_flags"],
+    "beyond": process().output.beyond_level(),
+    "flags": process().output.built_for(fingerprint)["cpu_flags"],
     "kernels": [str(path) for path in process().kinds["inductor"]._used.kernels.values()],
 }
 print(json.dumps(answer))

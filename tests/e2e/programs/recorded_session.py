@@ -15,7 +15,7 @@ def begin(what, bundle):
         return open_local(Config.read())
     session = cachesvc_client.attach("team/frames", bundle=bundle)
     if what == "record":
-        process().start_recording()
+        process().all_kinds.start_recording()
     return session
 
 
@@ -35,9 +35,9 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
         target=Target(target),
         fingerprint=fingerprint,
         workload=Workload(script=Digest.of(name.encode()), dtype="float32"),
-        scopes=process().scopes(),
+        scopes=process().output.scopes(),
         measured=measured or {},
-        keys=process().key_facts(),
-        asked=process().asked.facts(),
+        keys=process().output.key_facts(),
+        asked=process().output.asked.facts(),
     )
     build_bundle(session.capture(whole=whole), draft, SigningKey.load(Path(key_file)), Path(bundle))

@@ -23,11 +23,11 @@ def seal(session, out: str, key: str, name: str) -> None:
     draft = Draft(
         name=Name.parse(name),
         target=Target("small/float32/default"),
-        fingerprint=process().built_for(fingerprint),
+        fingerprint=process().output.built_for(fingerprint),
         workload=Workload(script=Digest.of(b"small"), dtype="float32"),
-        scopes=process().scopes(),
+        scopes=process().output.scopes(),
         measured={"first_call": 10.0},
-        keys=process().key_facts(),
-        asked=process().asked.facts(),
+        keys=process().output.key_facts(),
+        asked=process().output.asked.facts(),
     )
     build_bundle(session.capture(), draft, SigningKey.load(Path(key)), Path(out))

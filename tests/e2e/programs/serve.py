@@ -86,7 +86,7 @@ answer = {
     "seconds": report.seconds,
     "kinds": plain(report.kinds),
     "differences": [str(difference) for difference in report.compared.key_differences],
-    "explaining": process().components.seconds,
+    "explaining": process().output.components.seconds,
     "saved": report.saved,
     "observed": plain(observer.snapshot()),
     "eager_difference": float((output - eager).detach().abs().max()),
@@ -97,7 +97,7 @@ answer = {
     "collector": {"held": collector.seconds, "numbers": gc.get_threshold(), "before": numbers},
     "status": cachesvc_client.status(),
     "compiled": f"{type(compiled).__module__}.{type(compiled).__qualname__}",
-    "registered": process().models == [model_hash(model)],
+    "registered": process().output.models == [model_hash(model)],
 }
 if "expect" in options:
     answer["same_as_builder"] = bool(torch.equal(output, torch.load(options["expect"])))

@@ -41,8 +41,8 @@ def as_in_a_fresh_process():
     The files of the change before stay in the folder, under keys that only its own difference makes."""
     torch._dynamo.reset()
     state = process()
-    state.observer = counters.start()
-    state.asked = GraphRequests(state.registered_functions)
+    state.output.observer = counters.start()
+    state.output.asked = GraphRequests(state.output.registered_functions)
     used = state.kinds["inductor"]
     used.forget(used.used_paths(), used.used_keys())
 
