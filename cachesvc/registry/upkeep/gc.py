@@ -28,6 +28,7 @@ from cachesvc.index.starts.usefulness import UsedEntry
 from cachesvc.index.unit import Unit
 from cachesvc.schema.upkeep import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
 from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.text import count_text
 
 from .. import audit, webhooks
 from ..answers import forget_answers
@@ -245,7 +246,11 @@ def _unkept(
     """Yields what the numbers and days of a namespace's policy do not keep."""
     old = expired(full, policy, now)
     yield from (
-        _Removable(row, f"more than {policy.revisions} revisions, older than {policy.days} days")
+        _Removable(
+            row,
+            f"more than {count_text(policy.revisions, 'revision')}, "
+            f"older than {count_text(policy.days, 'day')}",
+        )
         for row in old
     )
     yield from (
