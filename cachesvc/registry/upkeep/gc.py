@@ -124,7 +124,24 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
         cold = _forecast(registry, unit, removable)
         shown_cold = _named(unit, cold[:SHOWN_COLD])
     size = sum(one.row.size for one in removable)
-    return CollectPlan(tuple(removals), len(removable), size, objects, shown_cold, len(cold), FORECAST_DAYS)
+    kept = "" if removable else _kept(policies)
+    return CollectPlan(
+        tuple(removals), len(removable), size, objects, shown_cold, len(cold), FORECAST_DAYS, kept
+    )
+
+
+def _kept(policies: Mapping[Namespace, Retention]) -> str:
+    """Return what the policies keep, for an operator whose disk is full and whose plan is empty."""
+    of_each: dict[str, list[str]] = {}
+    for namespace, one in policies.items():
+        bounds = {"unused-days": one.unused_days, "keep-bytes": one.keep_bytes}
+        unset = " and ".join(f"--{name}" for name, value in bounds.items() if value is None)
+        text = f"the newest {count_text(one.revisions, 'revision')} of each entry, and all of {one.days} days"
+        of_each.setdefault(text + (f", without {unset}" if unset else ""), []).append(namespace)
+    parts = [
+        f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: {text}" for text, names in of_each.items()
+    ]
+    return "; ".join(parts[:3])
 
 
 def _forecast(registry: Registry, unit: Unit, removable: Sequence[_Removable]) -> list[_GoingCold]:
