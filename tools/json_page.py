@@ -164,6 +164,7 @@ ANSWERS: dict[str, Any] = {
         cold=[ColdForecast],
         going_cold=int,
         cold_days=int,
+        kept=str,
     ),
     "admin fsck": _plan(Finding, checked=int, repaired=int),
     "admin migrate": _plan(_STEP),

@@ -51,7 +51,7 @@ PARTS = (
     ),
     (
         "For people",
-        "Recorded and shown. Nobody decides by them.",
+        "Recorded and shown. An entry fits or not without them; `model` orders those that fit.",
         lambda factor: factor.decider == "nobody",
     ),
 )

@@ -14,6 +14,7 @@ from cachesvc_client.config.settings import Config
 from cachesvc_client.console.tables import aligned, environment_label
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.queries.explain import environment_facts, is_use_here
+from cachesvc_client.queries.names import suggesting
 from cachesvc_client.queries.pull import registry_of
 from cachesvc_client.wire.compare import INERT, WITHDRAWN, Difference, differences
 from cachesvc_client.wire.digest import Digest
@@ -164,7 +165,8 @@ def cover(
     """
     with registry_of(config) as remote:
         tags = name.tags(fallback)
-        first = remote.resolve(ResolveRequest(name.namespace, name.name, {}, tags=tags, lane=config.lane))
+        with suggesting(remote, name):
+            first = remote.resolve(ResolveRequest(name.namespace, name.name, {}, tags=tags, lane=config.lane))
         chosen = Name(name.namespace, name.name, first.tag or name.tag)
         visible = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
         entries = CoveredEntries(

@@ -31,6 +31,7 @@ from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.protocol import ResolvedRevision
 from cachesvc_client.wire.provenance import Provenance
+from cachesvc_client.wire.text import count_text
 
 if TYPE_CHECKING:
     from cachesvc_client.node.store import NodeStore
@@ -122,7 +123,7 @@ def render_verification(row: Verification) -> str:
         ("revision", str(row.revision)),
         ("signed by", f"{row.signer.short}, {when_text(row.signed, time.time())}"),
         ("expires", "never" if row.expires is None else when_text(row.expires, time.time())),
-        ("size", f"{bytes_text(row.pack_size)}, {row.files} files"),
+        ("size", f"{bytes_text(row.pack_size)}, {count_text(row.files, 'file')}"),
         ("bytes", row.bytes),
         *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
         *proof_facts(row.proof),

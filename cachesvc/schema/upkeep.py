@@ -99,7 +99,7 @@ class CollectPlan:
     """Describes what a collection would remove. ``removals`` has the first of ``revisions``. ``objects``:
     number of objects that no revision names any more; these are deleted first. ``cold``: the first of
     ``going_cold`` pairs of an entry and an environment whose starts of the last ``cold_days`` used the entry,
-    the most expensive first."""
+    the most expensive first. ``kept``: what the policies keep, where they remove nothing."""
 
     removals: tuple[Removal, ...]
     revisions: int
@@ -108,6 +108,7 @@ class CollectPlan:
     cold: tuple[ColdForecast, ...] = ()
     going_cold: int = 0
     cold_days: int = 0
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

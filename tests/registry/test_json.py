@@ -212,6 +212,8 @@ def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:
     assert run("admin fsck", "--deep")["rows"] == []
     plan = run("admin gc")
     assert plan["applied"] is False and plan["collected"] is None and plan["summary"].startswith("would ")
+    kept = "the newest 10 revisions of each entry, and all of 30 days, without --unused-days and --keep-bytes"
+    assert plan["kept"] == f"team: {kept}", "an empty plan says why"
 
 
 def change_commands(run: Site, first: Any, second: Any, folder: Path) -> None:

@@ -121,7 +121,7 @@ def show_revision(context: typer.Context, revision: RevisionId, as_json: AsJson 
         ("published", f"{time_text(row.published)} by {row.published_by}"),
         ("signer", row.signer),
         ("withheld", _withheld_text(row)),
-        ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {row.files} files"),
+        ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {count_text(row.files, 'file')}"),
         ("expires", time_text(row.expires)),
         ("last used", time_text(row.last_used)),
         ("pinned", time_text(row.pinned)),

@@ -170,8 +170,11 @@ def gc(
             "cold": plan.cold,
             "going_cold": plan.going_cold,
             "cold_days": plan.cold_days,
+            "kept": plan.kept,
         },
     )
+    if plan.kept and not as_json:
+        show_line(f"the policies keep what there is: {plan.kept} (see: namespaces set)", err=True)
     _warn_of_cold(plan, applied=apply)
     if refused:
         raise NotWarm(

@@ -15,6 +15,7 @@ import typer
 from cachesvc.console.output import AsJson, print_json
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Target
+from cachesvc_client.wire.text import count_text
 
 from .. import app, completion
 from ..arguments import parse_name, parse_option
@@ -284,7 +285,7 @@ def _receive_mcv(
     if as_json:
         print_json(row, "mcv")
         return
-    files = f"{row.files} files" + (f", {row.left_out} left out" if row.left_out else "")
+    files = count_text(row.files, "file") + (f", {row.left_out} left out" if row.left_out else "")
     cells = (row.name, row.target, files, row.signer.short, row.path)
     print(aligned([("name", "target", "files", "signed by", "bundle"), cells]))
 

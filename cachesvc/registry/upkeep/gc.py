@@ -28,6 +28,7 @@ from cachesvc.index.starts.usefulness import UsedEntry
 from cachesvc.index.unit import Unit
 from cachesvc.schema.upkeep import FORECAST_DAYS, ColdForecast, CollectPlan, Removal
 from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.text import count_text
 
 from .. import audit, webhooks
 from ..answers import forget_answers
@@ -124,7 +125,24 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
         cold = _forecast(registry, unit, removable)
         shown_cold = _named(unit, cold[:SHOWN_COLD])
     size = sum(one.row.size for one in removable)
-    return CollectPlan(tuple(removals), len(removable), size, objects, shown_cold, len(cold), FORECAST_DAYS)
+    kept = "" if removable else _kept(policies)
+    return CollectPlan(
+        tuple(removals), len(removable), size, objects, shown_cold, len(cold), FORECAST_DAYS, kept
+    )
+
+
+def _kept(policies: Mapping[Namespace, Retention]) -> str:
+    """Return what the policies keep, for an operator whose disk is full and whose plan is empty."""
+    of_each: dict[str, list[str]] = {}
+    for namespace, one in policies.items():
+        bounds = {"unused-days": one.unused_days, "keep-bytes": one.keep_bytes}
+        unset = " and ".join(f"--{name}" for name, value in bounds.items() if value is None)
+        text = f"the newest {count_text(one.revisions, 'revision')} of each entry, and all of {one.days} days"
+        of_each.setdefault(text + (f", without {unset}" if unset else ""), []).append(namespace)
+    parts = [
+        f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: {text}" for text, names in of_each.items()
+    ]
+    return "; ".join(parts[:3])
 
 
 def _forecast(registry: Registry, unit: Unit, removable: Sequence[_Removable]) -> list[_GoingCold]:
@@ -251,7 +269,11 @@ def _unkept(
     """Yields what the numbers and days of a namespace's policy do not keep."""
     old = expired(full, policy, now)
     yield from (
-        _Removable(row, f"more than {policy.revisions} revisions, older than {policy.days} days")
+        _Removable(
+            row,
+            f"more than {count_text(policy.revisions, 'revision')}, "
+            f"older than {count_text(policy.days, 'day')}",
+        )
         for row in old
     )
     yield from (

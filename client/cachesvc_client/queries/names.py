@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..wire.errors import CacheSvcError, Forbidden
-from ..wire.names import Namespace
+from ..wire.errors import CacheSvcError, Forbidden, NotFound
+from ..wire.names import Name, Namespace
 from ..wire.protocol import NameSummary, WhoAmI
+from ..wire.suggestion import nearest
 
 if TYPE_CHECKING:
     from ..http.registry import Remote
@@ -71,6 +72,21 @@ def all_names(registry: Connection, namespaces: list[Namespace] | None = None) -
     """Return the names of these namespaces; by default of every one that the user may see."""
     spaces = namespaces_of(registry) if namespaces is None else namespaces
     return [row for space in spaces for row in registry.rows(f"/v1/namespaces/{space}/names", NameSummary)]
+
+
+@contextmanager
+def suggesting(registry: Connection, name: Name) -> Iterator[None]:
+    """Have the ``NotFound`` of the block, if nothing is under the name, say which one is nearest."""
+    try:
+        yield
+    except NotFound as error:
+        known: list[str] = []
+        with suppress(CacheSvcError):
+            known = [row.name for row in all_names(registry, [name.namespace])]
+        near = None if name.name in known else nearest(name.name, known)
+        if near is None:
+            raise
+        raise NotFound(error.message, f"did you mean {name.namespace}/{near}?") from None
 
 
 def registry_names() -> list[str]:

@@ -21,6 +21,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint
 from ..wire.names import Name, Tag
 from ..wire.protocol import ResolveAnswer
+from .names import suggesting
 from .trust import registry_policy, trusts_anybody
 
 
@@ -59,7 +60,8 @@ def ask_offer(
     ``here``: the fingerprint of this environment; ``None`` to ask for another one, whose torch cannot be
     asked for proofs. Raises ``NotFound`` (no such name), ``Unavailable`` and what else ``Remote`` raises.
     """
-    answer = remote.resolve(NameRequest(name, fallback, config.lane).request(environment))
+    with suggesting(remote, name):
+        answer = remote.resolve(NameRequest(name, fallback, config.lane).request(environment))
     chosen = Name(name.namespace, name.name, answer.tag or name.tag)
     facts: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}

@@ -26,6 +26,7 @@ from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
+from .names import suggesting
 from .trust import demand_trust, node_store
 
 
@@ -65,10 +66,11 @@ def pull(
         _make_folder(into)
         store = node_store(config)
         acceptance = config.acceptance(policy_of(config, store, remote))
-        if every:
-            answers = list(_answers(remote, config, name, tags))
-        else:
-            answers = [remote.resolve(request_here(config, name, tags))]
+        with suggesting(remote, name):
+            if every:
+                answers = list(_answers(remote, config, name, tags))
+            else:
+                answers = [remote.resolve(request_here(config, name, tags))]
         rows = [row for answer in answers for row in answer.revisions]
         if not rows:
             raise nothing_offered(name, [row for answer in answers for row in answer.rejected])
