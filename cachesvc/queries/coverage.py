@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.parse
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer,
 
 from .planned import Plan, PlannedEnvironment, assumed
 
+COLD_SECONDS = 30 * 86_400
+"""Seconds for which an environment is a row because a start there compiled for want of an entry."""
 CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
 
 
@@ -110,10 +113,19 @@ class CoveredEntries:
         }
         return tuple(dict.fromkeys(one for text, found in matches.items() for one in found or [text]))
 
-    def environments(self) -> list[PlannedEnvironment]:
-        """Return the rows of the grid by torch: each environment that an entry is for."""
+    def environments(
+        self, reported: Iterable[SeenEnvironment] = (), since: float = 0
+    ) -> list[PlannedEnvironment]:
+        """Return the rows of the grid by torch: each environment that an entry is for, and of those that
+        ``reported`` starts the ones where a start compiled for want of an entry, at ``since`` (seconds of
+        UTC) or later."""
         facts = _environments(row.fingerprint for row in self.summaries)
-        return by_torch(PlannedEnvironment(one, planned=False) for one in facts.values())
+        rows = {where: PlannedEnvironment(one, planned=False) for where, one in facts.items()}
+        for one in reported:
+            if one.cold and one.last_seen >= since and one.environment not in rows:
+                here = environment_facts(one.fingerprint)
+                rows[one.environment] = PlannedEnvironment(here, planned=False, starts=one.starts)
+        return by_torch(rows.values())
 
     def seen(self, reported: Iterable[SeenEnvironment]) -> list[PlannedEnvironment]:
         """Return the environments that the registry has seen: those of entries, and those that ``reported``
@@ -157,7 +169,8 @@ def cover(
     gate: bool = False,
     allowed: tuple[CellState, ...] = (),
 ) -> Coverage:
-    """Ask the registry what it offers under ``name`` to each environment that an entry of the name is for.
+    """Ask the registry what it offers under ``name`` to each environment that an entry of the name is for, or
+    where a start compiled lately because none was.
 
     ``plan``: environments to be asked for too, such as one that no pod runs yet; with ``gate`` only these.
     One request for each environment. Raises ``NotFound`` if nothing is published under the name, and what
@@ -176,9 +189,10 @@ def cover(
             tuple(_records(remote, chosen)),
             () if plan is None else plan.targets,
         )
-        rows = [] if gate else entries.environments()
+        needed = not gate or (plan is not None and plan.needs_seen)
+        reported = _reported(remote, chosen, config.lane) if needed else ()
+        rows = [] if gate else entries.environments(reported, time.time() - COLD_SECONDS)
         if plan is not None:
-            reported = _reported(remote, chosen, config.lane) if plan.needs_seen else ()
             planned = plan.environments(entries.seen(reported))
             there = {known_partition(one.facts) for one in rows}
             rows += [one for one in planned if one.label or known_partition(one.facts) not in there]

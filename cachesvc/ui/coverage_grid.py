@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cachesvc.domain.access import Token
 from cachesvc.index.entries.search import Search
-from cachesvc.queries.coverage import Coverage, CoveredEntries
+from cachesvc.queries.coverage import COLD_SECONDS, Coverage, CoveredEntries
 from cachesvc.queries.planned import Plan, PlannedEnvironment
 from cachesvc.registry import inventory, names, wanted
 from cachesvc.registry.context import Registry
@@ -37,11 +37,11 @@ def cover(
     visible = tuple(row for row in summaries if row.lane is None or row.lane == token.lane)
     chosen = Name(namespace, name, tag)
     entries = CoveredEntries(chosen, token.lane, visible, tuple(_records(registry, token, chosen)))
+    reported = wanted.list_seen(registry, token, chosen, token.lane)
     if changes:
-        seen = entries.seen(wanted.list_seen(registry, token, chosen, token.lane))
-        environments = Plan(of_all=True, changes=changes).environments(seen)
+        environments = Plan(of_all=True, changes=changes).environments(entries.seen(reported))
     else:
-        environments = entries.environments()
+        environments = entries.environments(reported, registry.clock() - COLD_SECONDS)
     shown = environments[begin : begin + most]
     answers = resolve_each(registry, [entries.request(one.facts) for one in shown], to_starts=False)
     rows = []

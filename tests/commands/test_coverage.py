@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest, RevisionReport
 
 NEW_TORCH = {"torch": "2.15.0+cpu"}
 
@@ -88,6 +89,24 @@ def test_an_entry_that_the_last_start_did_not_use_is_failed(command, bundle, reg
         remote.report(ReportRequest("0" * 32, entry["fingerprint"], (revision,), why=("grad mode",)))
     assert states(command, "team/inert") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
     assert "services compiled all the same: grad mode" in command("coverage", "team/inert")[1]
+
+
+def test_an_environment_that_was_seen_cold_is_a_row(command, bundle, registry, admin) -> None:
+    """Until it has its entry; what fits it was never built, and a start there compiled."""
+    command("push", bundle("team/seen"))
+    [entry] = json.loads(admin("entries", "list", "team/seen", "--json"))["rows"]
+    there = {**entry["fingerprint"], "torch": "2.14.0+cpu"}
+    wanted = ColdStart((ColdName(Namespace("team"), ShortName("seen")),))
+    with Remote(registry.url, registry.token) as remote:
+        remote.report(ReportRequest("0" * 32, there, (), {"inductor": KindWork(3, 0, 9.5)}, cold=wanted))
+    assert states(command, "team/seen") == (
+        9,
+        {("2.13.0+cpu", "bert/default"): "warm", ("2.14.0+cpu", "bert/default"): "cold"},
+    )
+    assert "1 of 2 are warm" in command("coverage", "team/seen")[1]
+    command("push", bundle("team/seen", content=b"of 2.14", torch="2.14.0+cpu"))
+    status, cells = states(command, "team/seen")
+    assert (status, set(cells.values())) == (0, {"warm"})
 
 
 def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.commands.stats import read_starts, sum_starts
+from cachesvc_client.commands.stats import last_of_name, read_starts, sum_starts
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.outcome.judge import Report, State
+from cachesvc_client.outcome.log import hit_line
 from cachesvc_client.outcome.start_log import StartLog
 
 
@@ -57,6 +58,25 @@ def test_starts_are_summed_by_their_names(tmp_path: Path) -> None:
     answer = json.loads(stats(tmp_path, "--json").stdout)
     assert [row["hits"] for row in answer["rows"]] == [2, 0]
     assert answer["last_compiled"]["names"] == "team/llm"
+
+
+def test_a_hit_that_traced_says_why_in_the_log_in_stats_and_in_explain(tmp_path: Path) -> None:
+    """It is a hit that takes seconds: a comment was edited, or an input was made in inference mode."""
+    why = "encode: models.py has changed"
+    traced = replace(report("hit"), reasons=("9 files were installed", f"traced all the same: {why}"))
+    assert hit_line(traced, "team/bert").startswith(f"team/bert: hit, but traced: {why}: nothing compiled, ")
+    assert hit_line(report("hit"), "team/bert").startswith("team/bert: hit: nothing compiled, ")
+    for number, (one, names) in enumerate(
+        [(traced, "team/bert:latest"), (report("partial"), "team/bert:latest"), (report("inert"), "team/llm")]
+    ):
+        log = StartLog()
+        log._at += number
+        log.keep(one, names, tmp_path)
+    shown = stats(tmp_path).stdout
+    assert "the last hit that traced: team/bert:latest (" in shown and f"hit, but traced: {why}\n" in shown
+    assert json.loads(stats(tmp_path, "--json").stdout)["last_traced"]["why"] == why
+    compiled, hit = last_of_name(read_starts(tmp_path), "team/bert:latest")
+    assert compiled.endswith("partial: shapes: here 4x8") and hit.endswith(f"hit, but traced: {why}")
 
 
 def test_the_store_keeps_the_newest_thousand_of_thirty_days(tmp_path: Path) -> None:

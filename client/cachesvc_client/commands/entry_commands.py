@@ -61,7 +61,19 @@ def _explain(arguments: argparse.Namespace) -> int:
         print_json("explain", explanation)
     else:
         print(render(explanation, terminal_width()))
+        if not arguments.here:
+            _print_starts_here(config, explanation.name)
     return 0 if explanation.fitting else Incompatible.exit_status
+
+
+def _print_starts_here(config: Config, name: str) -> None:
+    """Print what this machine's own starts with a name say, in the words of their log: a report to the
+    registry says less, since it has no values."""
+    from ..node.store import default_root
+    from .stats import last_of_name, read_starts
+
+    if lines := last_of_name(read_starts(config.store or default_root()), name):
+        print("\nstarts of this machine:\n" + "\n".join(f"  {line}" for line in lines))
 
 
 def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:

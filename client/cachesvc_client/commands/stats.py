@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,8 @@ class Work:
 class StartRecord:
     """Holds what one start came to. ``at``: when its record began, in seconds of UTC. ``names``: those that
     were asked for. ``program``: file name of the program. ``state``: as in `outcome.judge.Report`. ``why``:
-    the most important reason of a start that was no hit. ``saved``: ``None`` where it was not measured."""
+    the most important reason of a start that was no hit, or why a hit traced. ``saved``: ``None`` where it
+    was not measured."""
 
     at: int
     names: str
@@ -124,6 +125,28 @@ def _sum(names: str, records: list[StartRecord]) -> NameStarts:
     )
 
 
+def last_of_name(records: Iterable[StartRecord], name: str) -> list[str]:
+    """Return a line about the last start with ``name`` that compiled, and about the last hit that traced."""
+    of_name = [record for record in records if name in record.names.split(", ")]
+    lasts = (last for last in (_last_compiled(of_name), _last_traced(of_name)) if last is not None)
+    return [_line(record) for record in sorted(lasts, key=lambda record: -record.at)]
+
+
+def _last_compiled(records: Sequence[StartRecord]) -> StartRecord | None:
+    return next((record for record in reversed(records) if record.state != "hit"), None)
+
+
+def _last_traced(records: Sequence[StartRecord]) -> StartRecord | None:
+    return next((record for record in reversed(records) if record.state == "hit" and record.why), None)
+
+
+def _line(record: StartRecord) -> str:
+    start = f"{record.names} ({record.program}), {Moment(record.at)}"
+    if record.state == "hit":
+        return printable(f"the last hit that traced: {start}: hit, but traced: {record.why}")
+    return printable(f"the last that compiled: {start}: {record.state}: {record.why or 'no reason known'}")
+
+
 def show(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ..config.settings import Config
@@ -133,10 +156,10 @@ def show(arguments: argparse.Namespace) -> int:
     since = time.time() - arguments.days * 86_400
     records = [record for record in read_starts(root) if record.at >= since]
     rows = sum_starts(records)
-    compiled = next((record for record in reversed(records) if record.state != "hit"), None)
+    compiled, traced = _last_compiled(records), _last_traced(records)
     if arguments.json:
         body: dict[str, Any] = {"folder": root, "days": arguments.days, "rows": rows}
-        print_json("stats", {**body, "last_compiled": compiled})
+        print_json("stats", {**body, "last_compiled": compiled, "last_traced": traced})
         return 0
     period = f"in the last {count_text(arguments.days, 'day')}"
     if not rows:
@@ -144,8 +167,7 @@ def show(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{count_text(len(records), 'start')} on this machine {period}")
     print_listing("stats", rows, _COLUMNS, whole="--json has all")
-    if compiled is not None:
-        start = f"{compiled.names} ({compiled.program}), {Moment(compiled.at)}"
-        why = compiled.why or "no reason known"
-        print(printable(f"the last that compiled: {start}: {compiled.state}: {why}"))
+    for record in (compiled, traced):
+        if record is not None:
+            print(_line(record))
     return 0

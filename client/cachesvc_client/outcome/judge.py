@@ -34,6 +34,8 @@ ONLY_KERNELS = (
 """Reason of a start that built kernels for restored graphs, where nothing else is known."""
 TRACED_AGAIN = "the machine code was restored, and no trace under PyTorch's key for it"
 """What it means that a hit traced graphs."""
+TRACED_ALL_THE_SAME = "traced all the same: "
+"""Begins the reason for which functions of a hit were traced, though the entry has their frames."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 """An outcome, see `Report`."""
 
@@ -158,6 +160,16 @@ class Report:
         runs = self.observed.tuning_runs
         text = f"{self.state}: {self.compilations} compilations, {runs} tuning runs, {self.used}"
         return f"{text}; {self.reasons[0]}" if self.reasons else text
+
+    @property
+    def traced(self) -> str:
+        """Return why a hit traced all the same, which costs seconds; empty if it did not, or was no hit."""
+        if self.state != "hit":
+            return ""
+        for reason in self.reasons:
+            if reason.startswith(TRACED_ALL_THE_SAME):
+                return reason.removeprefix(TRACED_ALL_THE_SAME)
+        return next((reason for reason in self.reasons if reason.endswith(TRACED_AGAIN)), "")
 
     @property
     def used(self) -> str:

@@ -82,9 +82,10 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
 
 
 def hit_line(report: Report, names: str) -> str:
-    """Returns the line of a full hit."""
+    """Returns the line of a full hit, with the reason if it traced all the same."""
     saved = f", {report.saved:.1f} s saved" if report.saved is not None else ""
-    return f"{names}: hit: nothing compiled, {report.used}{saved}"
+    traced = f", but traced: {report.traced}" if report.traced else ""
+    return f"{names}: hit{traced}: nothing compiled, {report.used}{saved}"
 
 
 def compiled_line(report: Report, names: str) -> str:

@@ -52,7 +52,7 @@ def _record(report: Report, names: str, at: int) -> dict[str, Any]:
         "names": names[:_MAX_TEXT],
         "program": Path(sys.argv[0] if sys.argv else "").name[:_MAX_TEXT],
         "state": report.state,
-        "why": report.reasons[0][:_MAX_TEXT] if report.reasons and report.state != "hit" else "",
+        "why": (report.traced if report.state == "hit" else next(iter(report.reasons), ""))[:_MAX_TEXT],
         "work": {
             "compilations": observed.compilations,
             "tuning_runs": observed.tuning_runs,
