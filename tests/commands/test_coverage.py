@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 NEW_TORCH = {"torch": "2.15.0+cpu"}
 

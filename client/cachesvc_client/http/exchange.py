@@ -16,7 +16,7 @@ from .. import __version__, spans
 from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_wire
-from ..wire.protocol import API_HEADER, API_VERSION
+from ..wire.requests.protocol import API_HEADER, API_VERSION
 from .breaker import BREAKER_FAILURES, Breaker
 from .connection import Body, Pool
 from .links import LinkPolicy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..wire.errors import CacheSvcError, Forbidden
 from ..wire.names import Namespace
-from ..wire.protocol import NameSummary, WhoAmI
+from ..wire.requests.protocol import NameSummary, WhoAmI
 
 if TYPE_CHECKING:
     from ..http.registry import Remote
