@@ -14,7 +14,7 @@ from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote, parse_resolved
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 
 
 def warm(spec: Path, registry: Registry, **variables: str) -> list[dict[str, Any]]:

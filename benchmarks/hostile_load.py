@@ -40,7 +40,7 @@ from cachesvc.schema.access import TokenAnswer, TokenRequest
 from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import UploadRequest
+from cachesvc_client.wire.requests.protocol import UploadRequest
 from tests.services.certificate import certificate
 
 MIB = 1 << 20

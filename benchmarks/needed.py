@@ -20,10 +20,10 @@ from benchmarks import conditions
 from benchmarks.hosts import QUICK, exit_status, use_this_tree
 from benchmarks.load.large_name import fill
 from cachesvc_client.http.registry import Remote, parse_resolved
-from cachesvc_client.wire import protocol
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.requests import protocol
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 
 SIZES = (10, 100, 2000)
 """Entries under the name, the needed one among them."""

@@ -36,8 +36,8 @@ from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.node.install import install
 from cachesvc_client.node.staging import Staging
 from cachesvc_client.node.store import NodeStore
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 
 RULES = {"inductor": KindRules("inductor", (FileRule(r"[a-z0-9/_.]+"),))}
 METHODS = ("cp -r", "tar|zstd create", "tar|zstd extract", "first fill", "second process")

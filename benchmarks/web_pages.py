@@ -38,10 +38,10 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.partitions import environment
-from cachesvc_client.wire.records import Manifest, Statement, Workload
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 BOUND_MS = 100.0
 """Milliseconds that the median of a page may take."""

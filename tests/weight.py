@@ -83,7 +83,8 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.session",
     "cachesvc_client.environment.variables",
     "cachesvc_client.wire",
+    "cachesvc_client.wire.manifest",
     "cachesvc_client.wire.errors",
-    "cachesvc_client.wire.key_components",
+    "cachesvc_client.wire.manifest.key_components",
 }
 """The modules that an application's own thread pays for. Each new one needs a reason: `attach` has 50 ms."""

@@ -62,8 +62,8 @@ from cachesvc_client.queries.provenance import ProvenanceRow
 from cachesvc_client.queries.pull import PulledBundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.protocol import EnvironmentUse, NameSummary, WhoAmI
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.protocol import EnvironmentUse, NameSummary, WhoAmI
+from cachesvc_client.wire.requests.reports import STATES
 from tools.markdown import DOCS, generated, table
 
 PAGE = DOCS / "reference" / "json.md"

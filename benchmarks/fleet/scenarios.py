@@ -20,7 +20,7 @@ from benchmarks.load.filling import FINGERPRINT
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.as_you_go import UNPROVEN_LANE
 from cachesvc_client.wire.names import Lane, Name
-from cachesvc_client.wire.protocol import ResolvedRevision, ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolvedRevision, ResolveRequest
 
 from .relay import FAULTS, Relay, fail
 from .replicas import Replicas, cpu_seconds

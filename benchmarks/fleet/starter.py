@@ -34,9 +34,9 @@ from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.session.attempt import Attempt
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, NotFound
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 REPORT_SECONDS = 5.0
 """Seconds that a report may take, which comes after the start and delays nothing."""

@@ -91,8 +91,8 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.config.settings import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.manifest.records import Workload
     from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
 
     _, fingerprint = process().prepare(Config.read(), session.result)
     files = session.capture()

@@ -31,7 +31,7 @@ from cachesvc_client.bundle.file import open_bundle  # noqa: E402
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack  # noqa: E402
 from cachesvc_client.bundle.seal import PublicKey  # noqa: E402
 from cachesvc_client.wire.digest import Digest  # noqa: E402
-from cachesvc_client.wire.records import Manifest  # noqa: E402
+from cachesvc_client.wire.manifest.records import Manifest  # noqa: E402
 
 LEVEL = 19
 """The level at which packs of these sizes are compressed (`bundle.pack`)."""

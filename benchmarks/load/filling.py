@@ -23,9 +23,9 @@ from cachesvc.index.tables import metadata
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.partitions import partition
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 
 PER_NAME = 4
 NAMES = 100

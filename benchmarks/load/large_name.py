@@ -17,8 +17,8 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Target
-from cachesvc_client.wire.records import Manifest
 
 _KEY = re.compile(r"[a-z0-9]{40,81}")
 """Matches the parts of a path that a compiler made of a digest."""

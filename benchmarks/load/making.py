@@ -12,8 +12,8 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 
 from .filling import FINGERPRINT, SCOPES
 

@@ -26,9 +26,9 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.manifest.records import PackRecord
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest, UploadRequest, pack_path
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.requests.protocol import ResolveRequest, UploadRequest, pack_path
 
 from .filling import FINGERPRINT
 from .making import manifest, pack, publish

@@ -21,7 +21,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 
 from .columns import Bare, Embedded, Production
 from .filling import FINGERPRINT

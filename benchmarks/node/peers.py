@@ -27,9 +27,9 @@ from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, Host, Registry, registry
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.manifest.records import PackRecord
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.peers import PackOffer, PeersRequest
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.requests.peers import PackOffer, PeersRequest
 
 from .__main__ import NAME, free_port, publish
 from .agents import REASONS, AgentsTask

@@ -9,10 +9,10 @@ from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.manifest.records import Frame, PackRecord
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.node_list import ListedRevision, NodeList, newest_first
-from cachesvc_client.wire.protocol import ResolvedRevision
-from cachesvc_client.wire.records import Frame, PackRecord
+from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, newest_first
+from cachesvc_client.wire.requests.protocol import ResolvedRevision
 
 if TYPE_CHECKING:
     pass

@@ -25,10 +25,10 @@ from cachesvc_client.wire.errors import (
     Unavailable,
 )
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.manifest.records import PackRecord
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.node_list import list_key
-from cachesvc_client.wire.protocol import EntrySummary, ResolvedRevision, ResolveRequest
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.requests.node_list import list_key
+from cachesvc_client.wire.requests.protocol import EntrySummary, ResolvedRevision, ResolveRequest
 
 from .holding import PresentPack, WantedPack, packs_to_hold, packs_to_remove
 from .measures import Measures

@@ -1,2 +1,2 @@
 """Serve the registry over HTTP: each route parses, authorises, calls one use case and renders. The records of
-``wire.protocol`` are the bodies."""
+``wire.requests.protocol`` are the bodies."""

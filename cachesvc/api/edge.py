@@ -25,7 +25,7 @@ from cachesvc_client.wire.errors import (
     Unavailable,
     to_wire,
 )
-from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
+from cachesvc_client.wire.requests.protocol import API_HEADER, API_VERSION
 
 from . import logs
 from .denials import Denials

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 
 import cachesvc
 from cachesvc.registry.context import Registry
-from cachesvc_client.wire.claims import CLAIM_STATES
-from cachesvc_client.wire.protocol import API_VERSION
-from cachesvc_client.wire.reports import ReportRequest
+from cachesvc_client.wire.requests.claims import CLAIM_STATES
+from cachesvc_client.wire.requests.protocol import API_VERSION
+from cachesvc_client.wire.requests.reports import ReportRequest
 
 from .gauges import MirrorGauges, MissGauges, RegistryGauges
 

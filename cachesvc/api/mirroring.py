@@ -20,9 +20,9 @@ from cachesvc.registry.mirror import packs, sync
 from cachesvc.upstream.upstream import CALL_SECONDS
 from cachesvc_client.http.exchange import Answer
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.claims import MAX_WAIT_SECONDS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Forbidden, InvalidRequest, Unavailable
+from cachesvc_client.wire.requests.claims import MAX_WAIT_SECONDS
 
 from .access import TokenRoute
 from .streams import receive

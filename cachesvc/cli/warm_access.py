@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cachesvc_client.bundle.seal import Signer, SigningKey
     from cachesvc_client.config.settings import Config
     from cachesvc_client.http.registry import Remote
+    from cachesvc_client.wire.manifest.provenance import BuilderIdentity
     from cachesvc_client.wire.names import Lane
-    from cachesvc_client.wire.provenance import BuilderIdentity
 
 
 _PR_SET_DUMPABLE = 4
@@ -116,7 +116,7 @@ def _registry_access(
 
 def _warn_of_builder(config: Config, identity: BuilderIdentity | None, origin: BuildOrigin | None) -> None:
     """Warn if what this run publishes does not meet the user's own requirement: then it is never fresh."""
-    from cachesvc_client.wire.provenance import LOCAL_BUILDER, SOURCE, Dependency, tree_named
+    from cachesvc_client.wire.manifest.provenance import LOCAL_BUILDER, SOURCE, Dependency, tree_named
 
     if config.require is None:
         return

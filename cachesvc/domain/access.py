@@ -11,8 +11,8 @@ import enum
 from dataclasses import dataclass
 
 from cachesvc_client.wire.errors import Forbidden, Unauthenticated
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.provenance import BuilderIdentity
 
 ANY = "*"
 """The namespace of a token or signer of all namespaces."""

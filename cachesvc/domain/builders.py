@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from cachesvc_client.wire.errors import Untrusted
-from cachesvc_client.wire.provenance import LOCAL_BUILDER, SOURCE, BuilderIdentity, Provenance
+from cachesvc_client.wire.manifest.provenance import LOCAL_BUILDER, SOURCE, BuilderIdentity, Provenance
 
 from .publishers import is_pull_request, pull_number
 

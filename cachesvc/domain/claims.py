@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimRef
 
 LIVE_PER_TOKEN = 1000
 """Claims that a token may hold at once."""

@@ -8,7 +8,7 @@ from typing import Any
 from cachesvc.schema.entries import Change, RevisionDifference
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import FileRecord, Manifest, Workload
+from cachesvc_client.wire.manifest.records import FileRecord, Manifest, Workload
 
 NAMED_FILES = 500
 """Files that a difference names; it counts all of them."""

@@ -12,7 +12,7 @@ from cachesvc_client.wire.compare import (
     withdrawn_difference,
 )
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.requirement import Requirement
+from cachesvc_client.wire.manifest.requirement import Requirement
 
 CACHED_REQUIREMENTS = 64
 """Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""

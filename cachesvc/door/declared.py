@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from cachesvc.domain.access import Role
 from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES, MAX_ROOT_BYTES
-from cachesvc_client.wire.protocol import MAX_FINGERPRINT_BYTES
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
-from cachesvc_client.wire.reports import MAX_REPORT_BYTES
+from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
+from cachesvc_client.wire.requests.protocol import MAX_FINGERPRINT_BYTES
+from cachesvc_client.wire.requests.reports import MAX_REPORT_BYTES
 
 
 class Scope(enum.Enum):

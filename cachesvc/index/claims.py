@@ -12,9 +12,9 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
 from cachesvc.domain.claims import RECENT_SECONDS, Claim
-from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimRef, ClaimSubject
 
 from .sql import run_change, run_on_driver, upsert
 from .tables import ClaimRow

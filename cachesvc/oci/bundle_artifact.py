@@ -16,7 +16,7 @@ from cachesvc_client.http.uploads import file_chunks
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
+from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
 
 from .descriptors import (
     BUNDLE,

@@ -16,7 +16,7 @@ from cachesvc_client.kinds import KINDS
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, StorageFull
-from cachesvc_client.wire.records import MAX_FILES, MAX_RAW_BYTES
+from cachesvc_client.wire.manifest.records import MAX_FILES, MAX_RAW_BYTES
 
 from .descriptors import Document, read_texts
 from .mcv import LAYERS, MAX_METADATA_BYTES, CacheFormat, format_of, targets

@@ -16,7 +16,7 @@ from cachesvc_client.kinds.rules import KindRules
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
-from cachesvc_client.wire.records import FileRecord
+from cachesvc_client.wire.manifest.records import FileRecord
 
 from .descriptors import Descriptor, Document, manifest
 from .mcv import CONFIG, FORMATS, MAX_METADATA_BYTES, OCI_LAYER, CacheFormat

@@ -23,7 +23,7 @@ from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Tag
 from cachesvc_client.wire.partitions import Offered, known_partition, newest_of_targets
-from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
+from cachesvc_client.wire.requests.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
 
 from .planned import Plan, PlannedEnvironment, assumed
 

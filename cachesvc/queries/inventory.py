@@ -11,8 +11,8 @@ from cachesvc_client.console.tables import bytes_text
 from cachesvc_client.queries.names import Connection, all_names
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, printable
-from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, NameSummary
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.protocol import EntrySummary, EnvironmentUse, NameSummary
+from cachesvc_client.wire.requests.reports import STATES
 
 from .matching import Place, matching_places
 from .registry_calls import complete_digest, path_with_query

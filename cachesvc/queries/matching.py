@@ -11,7 +11,7 @@ from cachesvc.schema.entries import EntryPage
 from cachesvc_client.queries.names import Connection, all_names, namespaces_of
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import NameSummary
+from cachesvc_client.wire.requests.protocol import NameSummary
 from cachesvc_client.wire.suggestion import did_you_mean
 
 from .registry_calls import all_pages

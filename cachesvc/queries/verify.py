@@ -27,10 +27,10 @@ from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import MAX_OFFLINE_SECONDS
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound
+from cachesvc_client.wire.manifest.proof import Proof
+from cachesvc_client.wire.manifest.provenance import Provenance
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.proof import Proof
-from cachesvc_client.wire.protocol import ResolvedRevision
-from cachesvc_client.wire.provenance import Provenance
+from cachesvc_client.wire.requests.protocol import ResolvedRevision
 from cachesvc_client.wire.text import count_text
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cachesvc.domain.access import Action, Token, demand
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, TooMany
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest
+from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS, ResolveRequest
 
 from .context import Registry
 from .resolve import resolve_each

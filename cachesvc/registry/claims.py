@@ -9,16 +9,16 @@ from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.claims import LIVE_PER_TOKEN, Claim, demand_current, standing
 from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
-from cachesvc_client.wire.claims import (
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest, TooMany, Unavailable
+from cachesvc_client.wire.manifest.records import Manifest
+from cachesvc_client.wire.requests.claims import (
     ClaimAnswer,
     ClaimRef,
     ClaimRelease,
     ClaimRequest,
     satisfied_claim_keys,
 )
-from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import InvalidRequest, TooMany, Unavailable
-from cachesvc_client.wire.records import Manifest
 
 from .context import Registry
 

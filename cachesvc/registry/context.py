@@ -17,7 +17,7 @@ from cachesvc.oidc.login import Client
 from cachesvc.reserve import Reserve
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.webhooks.sender import Sender
-from cachesvc_client.wire.records import MAX_PACK_BYTES
+from cachesvc_client.wire.manifest.records import MAX_PACK_BYTES
 
 from .mirror.state import Mirror
 

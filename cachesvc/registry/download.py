@@ -10,7 +10,7 @@ from cachesvc.domain.offers import withheld
 from cachesvc.index.mirrors import ABSENT
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
-from cachesvc_client.wire.protocol import pack_path
+from cachesvc_client.wire.requests.protocol import pack_path
 
 from .context import Registry
 

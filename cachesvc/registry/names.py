@@ -9,7 +9,7 @@ from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+from cachesvc_client.wire.requests.protocol import EntrySummary, NameSummary
 
 from .context import Registry
 

@@ -17,7 +17,6 @@ from cachesvc.index.packs.uploads import Upload
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.trust.accept import Accepted
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     Corrupt,
@@ -27,7 +26,8 @@ from cachesvc_client.wire.errors import (
     TooLarge,
     Untrusted,
 )
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.manifest.ancestors import Ancestor
+from cachesvc_client.wire.requests.protocol import (
     BundleRequest,
     CommitAnswer,
     CommitRequest,

@@ -22,7 +22,7 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound,
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Name, Namespace
 from cachesvc_client.wire.partitions import environment, known_partition
-from cachesvc_client.wire.reports import (
+from cachesvc_client.wire.requests.reports import (
     ColdName,
     ColdStart,
     KindWork,

@@ -21,9 +21,10 @@ from cachesvc_client.wire.compare import (
 )
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES
 from cachesvc_client.wire.names import Tag
 from cachesvc_client.wire.partitions import Offered, environment, of_older_models
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
     Rejected,
@@ -31,7 +32,6 @@ from cachesvc_client.wire.protocol import (
     ResolvedRevision,
     ResolveRequest,
 )
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .context import Registry
 from .download import pack_url

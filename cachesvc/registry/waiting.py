@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 
 from cachesvc.domain.access import Token
 from cachesvc.domain.claims import Standing, standing
-from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.requests.claims import ClaimAnswer, ClaimRequest
 
 from . import claims
 from .context import Registry

@@ -17,7 +17,7 @@ from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.partitions import known_partition
-from cachesvc_client.wire.protocol import MAX_RESOLVED, ResolveRequest
+from cachesvc_client.wire.requests.protocol import MAX_RESOLVED, ResolveRequest
 
 from .context import Registry
 from .reports import recognised

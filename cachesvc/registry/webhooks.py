@@ -33,7 +33,7 @@ from cachesvc.schema.webhooks import (
 )
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
 
 from .audit import note
 from .context import Registry

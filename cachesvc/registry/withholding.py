@@ -11,7 +11,7 @@ from cachesvc.index.starts.usefulness import Reported
 from cachesvc.index.unit import Unit
 from cachesvc.schema.webhooks import COLD, RELEASED, WITHHELD
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.reports import (
+from cachesvc_client.wire.requests.reports import (
     RevisionReport,
 )
 

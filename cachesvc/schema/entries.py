@@ -11,8 +11,8 @@ from typing import Any
 
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.manifest.proof import Proof
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.proof import Proof
 
 MAX_PAGE = 1000
 """Largest number of rows of one page."""
@@ -60,7 +60,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class Descendant:
-    """Names a revision that was made with another one (``wire.ancestors``)."""
+    """Names a revision that was made with another one (``wire.manifest.ancestors``)."""
 
     revision: Digest
     namespace: Namespace

@@ -14,7 +14,7 @@ from pydantic_settings import (
 )
 
 from cachesvc.schema.namespaces import BOUNDS
-from cachesvc_client.wire.records import MAX_PACK_BYTES
+from cachesvc_client.wire.manifest.records import MAX_PACK_BYTES
 
 from .values import (
     Variables,

@@ -12,7 +12,7 @@ from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, Untrusted
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from . import paging, text
 from .page import Viewer

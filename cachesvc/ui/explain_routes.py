@@ -11,7 +11,7 @@ from cachesvc_client.queries.explain import EntryVerdict, is_use_here
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from . import paging, session
 from .explanation import EnvironmentExplained, explain, facts_of_environment

@@ -14,7 +14,7 @@ from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import Facts, Fingerprint
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.partitions import known_partition, partition
-from cachesvc_client.wire.protocol import EntrySummary
+from cachesvc_client.wire.requests.protocol import EntrySummary
 
 from .page import Viewer
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cachesvc.domain.days import DayOfStarts
 from cachesvc.domain.retention import DAY
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from .text import count_text, seconds_text
 

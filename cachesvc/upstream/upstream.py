@@ -20,8 +20,8 @@ from cachesvc_client.wire.errors import (
     Unauthenticated,
     Unavailable,
 )
-from cachesvc_client.wire.protocol import WhoAmI, pack_path
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, PackRecord
+from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES, PackRecord
+from cachesvc_client.wire.requests.protocol import WhoAmI, pack_path
 
 CONNECT_SECONDS = 3.0
 """Seconds that a connection to the upstream may take."""

@@ -17,9 +17,9 @@ from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.errors import Unsupported
 from cachesvc_client.wire.factors import Fingerprint
-from cachesvc_client.wire.key_components import KeyFacts
-from cachesvc_client.wire.proof import Proof
-from cachesvc_client.wire.records import Manifest, PackRecord
+from cachesvc_client.wire.manifest.key_components import KeyFacts
+from cachesvc_client.wire.manifest.proof import Proof
+from cachesvc_client.wire.manifest.records import Manifest, PackRecord
 
 from . import kinds_used
 from .context import TargetContext

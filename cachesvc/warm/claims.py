@@ -7,8 +7,8 @@ import secrets
 
 from cachesvc_client.claims.acquire import ClaimOutcome, acquire_or_wait, describe_this_process
 from cachesvc_client.environment.march import for_level
-from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
+from cachesvc_client.wire.requests.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 
 from .context import TargetContext
 from .lookup import find_published

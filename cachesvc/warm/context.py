@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from cachesvc_client.bundle.seal import Signer, SigningKey
 from cachesvc_client.trust.accept import Acceptance
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Lane, Name
-from cachesvc_client.wire.records import Workload
 
 from . import kinds_used
 from .launcher import Launcher

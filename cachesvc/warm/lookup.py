@@ -9,8 +9,8 @@ from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.compare import INERT, WITHDRAWN
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
-from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
-from cachesvc_client.wire.records import Manifest, Workload
+from cachesvc_client.wire.manifest.records import Manifest, Workload
+from cachesvc_client.wire.requests.protocol import Rejected, ResolveAnswer, ResolveRequest
 
 from .context import RegistryAccess, TargetContext
 from .verdict import judge

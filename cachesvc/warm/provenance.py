@@ -19,9 +19,7 @@ from urllib.parse import quote
 import cachesvc_client
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
-from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.partitions import partition
-from cachesvc_client.wire.provenance import (
+from cachesvc_client.wire.manifest.provenance import (
     CHANGED,
     CHECKOUT,
     CLEAN,
@@ -33,7 +31,9 @@ from cachesvc_client.wire.provenance import (
     Dependency,
     Provenance,
 )
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.manifest.records import PackRecord
+from cachesvc_client.wire.names import Lane, Name, Target
+from cachesvc_client.wire.partitions import partition
 
 from . import kinds_used
 from .checkout import Tree, find_checkout, source_uri, tree_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, HeadConflict
-from cachesvc_client.wire.protocol import CommitAnswer
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
+from cachesvc_client.wire.requests.protocol import CommitAnswer
 
 from .build import BuildFailed, EntryBuild
 from .claims import claim_or_wait

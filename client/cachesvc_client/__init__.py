@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .outcome.judge import Report
     from .session.session import Session
-    from .wire.protocol import CommitAnswer
+    from .wire.requests.protocol import CommitAnswer
 
 __version__ = "0.1.0"
 """The version of both distributions; both builds read this line."""

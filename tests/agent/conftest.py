@@ -24,9 +24,9 @@ from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.node_offers import NodeOffers
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.records import Workload
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.e2e.registries import Served, prepare, serve
 
 

@@ -21,7 +21,7 @@ from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Namespace
-from cachesvc_client.wire.peers import PackOffer, PackSources, PackWant, PeersRequest
+from cachesvc_client.wire.requests.peers import PackOffer, PackSources, PackWant, PeersRequest
 
 from .conftest import Published, Publisher
 

@@ -25,7 +25,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.peers import PeersRequest
+from cachesvc_client.wire.requests.peers import PeersRequest
 
 from .conftest import Publisher
 from .peer_nodes import PeerNode, announce, new_address, peer_node, peer_port, sources

@@ -31,9 +31,9 @@ from cachesvc_client.trust_root.pin import pin_root
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.registry_metadata import AgentMetadata, refresh_policy
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Untrusted
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.node_list import MAX_LIST_BYTES, NodeList, list_key
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.requests.node_list import MAX_LIST_BYTES, NodeList, list_key
 from tests.e2e.registries import free_url
 from tests.http.hostile_servers import Request
 from tests.http.hostile_servers import serve as serve_hostile

@@ -21,7 +21,7 @@ from cachesvc_client.config.settings import Config
 from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable, Untrusted
-from cachesvc_client.wire.node_list import NodeList
+from cachesvc_client.wire.requests.node_list import NodeList
 from tests.e2e.registries import free_url, hung
 from tests.killed import was_killed
 

@@ -16,7 +16,7 @@ from benchmarks.node.agents import REASONS
 from benchmarks.node.peers import Network, _summary
 from benchmarks.node.relay import CountingRelay
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.manifest.records import PackRecord
 
 LINE: dict[str, Any] = {
     "seconds": 1.0,

@@ -9,8 +9,8 @@ from pathlib import Path
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE, Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import PAYLOAD_TYPE, Manifest, Statement, Workload
 
 KEY = SigningKey.from_text("ed25519-private:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")
 FILES = (

@@ -12,11 +12,11 @@ from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, chec
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.ancestors import Ancestor
+from cachesvc_client.wire.manifest.proof import Proof
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.proof import Proof
-from cachesvc_client.wire.records import Manifest
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

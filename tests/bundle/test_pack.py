@@ -18,8 +18,8 @@ from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
+from cachesvc_client.wire.manifest.records import FRAME_BYTES, FileRecord, Frame, PackRecord, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import FRAME_BYTES, FileRecord, Frame, PackRecord, Workload
 
 CONTENT = st.one_of(
     st.binary(max_size=200),

@@ -15,8 +15,8 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey, pae
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Untrusted
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE, Manifest, PackRecord, Workload
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.records import PAYLOAD_TYPE, Manifest, PackRecord, Workload
 
 EMPTY = PackRecord(Digest.of(b"x"), 16)
 WANTED = ExpectedStatement(Namespace("team"), ShortName("bert"), (Tag("latest"),))

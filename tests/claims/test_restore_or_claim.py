@@ -14,10 +14,16 @@ import pytest
 
 from cachesvc_client.claims import acquire
 from cachesvc_client.claims.acquire import acquire_or_wait
-from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, NotFound, Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.requests.claims import (
+    ClaimAnswer,
+    ClaimRef,
+    ClaimRelease,
+    ClaimRequest,
+    ClaimSubject,
+)
 
 SUBJECT = ClaimSubject(Namespace("team"), ShortName("m"), Digest.of(b"here"))
 REQUEST = ClaimRequest(SUBJECT, "a" * 32, "me")
@@ -234,7 +240,7 @@ def test_the_process_that_asks_is_described_for_people(monkeypatch: pytest.Monke
 ENDS_WITH_CLAIMS = """
 import os
 from cachesvc_client.claims.claim import Claim
-from cachesvc_client.wire.claims import ClaimAnswer
+from cachesvc_client.wire.requests.claims import ClaimAnswer
 from cachesvc_client.wire.digest import Digest
 
 class Printer:

@@ -18,9 +18,9 @@ from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.provenance import Provenance
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.provenance import Provenance
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.e2e.registries import serve
 
 pytest.importorskip("fastapi", reason="the registry's package is not installed")

@@ -8,7 +8,7 @@ from pathlib import Path
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ColdName, ColdStart, KindWork, ReportRequest, RevisionReport
 
 NEW_TORCH = {"torch": "2.15.0+cpu"}
 

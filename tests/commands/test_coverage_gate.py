@@ -14,7 +14,7 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest
+from cachesvc_client.wire.requests.reports import ColdName, ColdStart, KindWork, ReportRequest
 from tools.json_page import schema
 
 H200 = {"torch": "2.13.0+cu130", "cuda": "13.0", "gpu": "NVIDIA H200", "compute_capability": "9.0"}

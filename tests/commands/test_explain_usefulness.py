@@ -11,7 +11,7 @@ from cachesvc_client.wire.compare import inert_difference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Tag, Target
 from cachesvc_client.wire.partitions import environment
-from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, Rejected, ResolveAnswer
+from cachesvc_client.wire.requests.protocol import EntrySummary, EnvironmentUse, Rejected, ResolveAnswer
 
 HERE = {"torch": "2.13", "python_abi": "cp311", "platform": "linux-x86_64", "libc": "2.36", "gpu": "H200"}
 SCOPES = ("gpu",)

@@ -19,7 +19,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.provenance import Provenance
+from cachesvc_client.wire.manifest.provenance import Provenance
 from tests.oci.bundles import FACTS, make_bundle
 from tests.services.oci import oci_registry_server, skopeo
 

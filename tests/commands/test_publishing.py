@@ -17,7 +17,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
-from cachesvc_client.wire.protocol import BundleRequest
+from cachesvc_client.wire.requests.protocol import BundleRequest
 
 
 class CountingRemote(Remote):

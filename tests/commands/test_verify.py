@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.wire.provenance import Dependency, Provenance
+from cachesvc_client.wire.manifest.provenance import Dependency, Provenance
 
 LOCAL = Provenance(
     builder="cachesvc:local",

@@ -16,8 +16,8 @@ import yaml
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.services.process import free_port
 
 from .charts import ROOT

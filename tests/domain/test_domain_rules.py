@@ -23,11 +23,11 @@ from cachesvc.domain.retention import (
 )
 from cachesvc.domain.revisions import Head, advances
 from cachesvc.schema.namespaces import Policy
-from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Forbidden, HeadConflict, Unauthenticated
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.records import Workload
+from cachesvc_client.wire.requests.claims import ClaimRef
 
 PR = Lane("pr-1")
 

@@ -14,7 +14,7 @@ from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
 
 from .harness import run
 from .registries import Served, client, prepare, serve

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import QUICK, trap
-from cachesvc_client.wire.protocol import ANSWER_SECONDS
+from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 

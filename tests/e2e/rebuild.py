@@ -11,8 +11,8 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.records import Manifest
 
 
 def read_bundle(bundle: Path, key: SigningKey) -> tuple[Manifest, list[SourceFile]]:

@@ -15,8 +15,8 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 from tests.weight import LOADED_BY_ATTACH
 
 from .harness import environment, run

@@ -22,7 +22,7 @@ from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Target
-from cachesvc_client.wire.protocol import FEW_RESOLVED
+from cachesvc_client.wire.requests.protocol import FEW_RESOLVED
 
 from .conftest import NAME, Built, folder_of_the_run
 from .harness import ProgramResult, run

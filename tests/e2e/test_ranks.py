@@ -14,7 +14,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
 
 from .harness import SCALAR, ProgramResult, run
 from .registries import Served, prepare, serve
@@ -59,7 +59,7 @@ def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
     from cachesvc_client.bundle.check import check_envelope
     from cachesvc_client.environment.detect import detect
     from cachesvc_client.wire.names import Namespace, ShortName, Tag
-    from cachesvc_client.wire.protocol import ResolveRequest
+    from cachesvc_client.wire.requests.protocol import ResolveRequest
 
     fingerprint = detect({"OMP_NUM_THREADS": "2", **SCALAR})
     with Remote(served.url, served.token) as remote:

@@ -18,8 +18,8 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
+from cachesvc_client.wire.manifest.records import Manifest, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Manifest, Workload
 
 from .harness import PROGRAMS, environment
 from .registries import Served, free_url, prepare, serve

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.fleet.relay import Relay as SlowRelay
 from benchmarks.load.large_name import fill
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.protocol import ANSWER_SECONDS
+from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS
 from tests.services.relay import Relay
 
 from .conftest import NAME, Built

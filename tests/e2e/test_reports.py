@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.hosts import QUICK
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.key_components import decode
+from cachesvc_client.wire.manifest.key_components import decode
 
 from .conftest import NAME, Built
 from .harness import ProgramResult, environment, run

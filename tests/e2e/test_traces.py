@@ -13,8 +13,8 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 from .harness import environment, run
 from .registries import client

@@ -18,9 +18,9 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Incompatible
 from cachesvc_client.wire.factors import Fingerprint
+from cachesvc_client.wire.manifest.proof import Proof
+from cachesvc_client.wire.manifest.records import Manifest, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.proof import Proof
-from cachesvc_client.wire.records import Manifest, Workload
 from tests.made_torch import INSTALLED, make_torch
 
 LINUX: Fingerprint = {"platform": "linux-x86_64"}

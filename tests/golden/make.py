@@ -7,10 +7,10 @@ from pathlib import Path
 import zstandard
 
 from cachesvc_client.bundle.file import write_bundle
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.ancestors import Ancestor
+from cachesvc_client.wire.manifest.proof import Proof
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.proof import Proof
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "bundle"))

@@ -15,7 +15,7 @@ from cachesvc_client.graphs.key_components import (
     parse_lines,
 )
 from cachesvc_client.kinds.inductor import KIND
-from cachesvc_client.wire.key_components import MAX_KEYS, combine
+from cachesvc_client.wire.manifest.key_components import MAX_KEYS, combine
 
 TENSOR = (
     "TensorMetadata(dtype=torch.float32, shape=torch.Size([{batch}, 4]), stride=(4, 1), "

@@ -16,11 +16,11 @@ from cachesvc_client.wire.errors import (
     ProtocolMismatch,
     Unavailable,
 )
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.manifest.records import PackRecord
+from cachesvc_client.wire.requests.protocol import (
     ResolvedRevision,
     pack_path,
 )
-from cachesvc_client.wire.records import PackRecord
 
 
 def collect(chunks, into: bytearray) -> None:

@@ -16,7 +16,7 @@ from cachesvc_client.wire.errors import (
     Untrusted,
 )
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     ResolveRequest,
 )
 

@@ -21,7 +21,7 @@ from cachesvc_client.wire.errors import (
     Unavailable,
 )
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     CommitRequest,
     InfoAnswer,
     NameSummary,

@@ -14,7 +14,7 @@ from cachesvc_client.wire.errors import (
     ProtocolMismatch,
     TooLarge,
 )
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     UploadAnswer,
 )
 

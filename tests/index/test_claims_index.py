@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from cachesvc.domain.claims import KEPT_SECONDS, RECENT_SECONDS, Claim, demand_current, standing
 from cachesvc.index.unit import Index
-from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimRef, ClaimSubject
 
 SECONDS = 100
 HOLDERS = ("a" * 32, "b" * 32, "c" * 32)

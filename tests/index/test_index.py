@@ -19,8 +19,8 @@ from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
 from cachesvc.schema.access import SignerRecord
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
 
 TEAM, BERT, LATEST = Namespace("team"), ShortName("bert"), Tag("latest")
 TRUNK = (None,)

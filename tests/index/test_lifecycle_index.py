@@ -15,8 +15,8 @@ from cachesvc.index.starts.usefulness import Start
 from cachesvc.index.unit import Index
 from cachesvc.schema.namespaces import Policy
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.records import Workload
 
 INPUTS = {"a": {"args": [{"dtype": "bfloat16", "shape": [8, 128]}], "kwargs": {}}}
 

@@ -20,8 +20,8 @@ from cachesvc.index.tables import EntryRow
 from cachesvc.index.unit import Index, Unit
 from cachesvc.schema.entries import EntryRecord
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName
-from cachesvc_client.wire.records import Manifest
 
 HERE, THERE, OTHER = (Digest.of(one) for one in (b"here", b"there", b"other"))
 

@@ -25,8 +25,8 @@ from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 from tests.e2e.harness import environment
 
 RESTORED, THERE, MADE = "0/1/6ccdff9c1448c4", "a/2/daf144f9da5951", "f/c/9183179f32b83f"

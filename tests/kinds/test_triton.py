@@ -30,8 +30,8 @@ from cachesvc_client.node.capture import capture
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.compare import Compatible, Mismatch, compare
 from cachesvc_client.wire.errors import Corrupt
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.releases import TRITON
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.kinds import own_kinds
-from cachesvc_client.wire.reports import KindWork
+from cachesvc_client.wire.requests.reports import KindWork
 
 
 def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:

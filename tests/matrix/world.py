@@ -37,8 +37,8 @@ from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTa
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 from ..e2e.harness import environment
 from ..e2e.registries import Served, serve

@@ -13,7 +13,7 @@ from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.node.install import install
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
 
 
 def main(work: Path, start: float) -> None:

@@ -14,8 +14,8 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.kinds import RULES
 from cachesvc_client.node.ledger import KnownFile, Ledger, Source, select
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 
 OURS, THEIRS = (SigningKey.generate().public for _ in range(2))
 LANE = Lane("unproven")

@@ -20,7 +20,7 @@ from cachesvc_client.node.safe_files import PRIVATE
 from cachesvc_client.node.staging import Staging
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.errors import Corrupt
-from cachesvc_client.wire.records import FRAME_BYTES
+from cachesvc_client.wire.manifest.records import FRAME_BYTES
 
 PIECE = 50_000
 

@@ -15,9 +15,9 @@ from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.provenance import Provenance
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.provenance import Provenance
-from cachesvc_client.wire.records import Workload
 
 KERNEL = "A" * 52
 """Triton's key of a kernel."""

@@ -9,8 +9,8 @@ from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, with_reason
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 
 SOME = Digest.of(b"some")
 SIGNER = SigningKey.generate().public

@@ -21,9 +21,15 @@ from cachesvc_client.outcome.judge import Compared, KeyDifference, Report, Revis
 from cachesvc_client.outcome.send import node_id, request
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
-from cachesvc_client.wire.reports import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
+from cachesvc_client.wire.requests.reports import (
+    MAX_COUNT,
+    MAX_REPORT_BYTES,
+    MAX_SECONDS,
+    KindWork,
+    ReportRequest,
+)
 
 SOME = Digest.of(b"some")
 SIGNER = SigningKey.generate().public

@@ -18,7 +18,7 @@ from cachesvc_client.ranks import job as jobs
 from cachesvc_client.ranks.job import join, misfit, this_job
 from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import FileRecord
+from cachesvc_client.wire.manifest.records import FileRecord
 
 TORCHRUN = {
     "RANK": "1",
@@ -203,7 +203,7 @@ def manifest():
     from pathlib import Path
 
     from cachesvc_client.wire import codec
-    from cachesvc_client.wire.records import Manifest
+    from cachesvc_client.wire.manifest.records import Manifest
 
     golden = Path(__file__).parents[1] / "golden" / "manifest-1.json"
     base = codec.build(Manifest, codec.parse_json(golden.read_bytes(), limit=1 << 20, what="manifest"))

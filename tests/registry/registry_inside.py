@@ -35,7 +35,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     BundleRequest,
     CommitAnswer,
     CommitRequest,

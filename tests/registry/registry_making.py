@@ -24,8 +24,8 @@ from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.login import login
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest, Statement, Workload
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.prepared import SERVES, prepared_python
 
 FINGERPRINT = {

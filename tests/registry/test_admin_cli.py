@@ -20,7 +20,7 @@ from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 from cachesvc.blobs import testing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import Workload
+from cachesvc_client.wire.manifest.records import Workload
 from tests.services.ceph import Gateway
 
 INPUTS = {"base": {"args": [{"dtype": "bfloat16", "shape": [8, 128], "device": "cuda"}], "kwargs": {}}}

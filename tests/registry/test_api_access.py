@@ -15,7 +15,7 @@ from cachesvc.door.declared import MAX_COMMIT_BYTES, MAX_RESOLVE_BYTES, MAX_SMAL
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import from_wire
-from cachesvc_client.wire.reports import MAX_REPORT_BYTES
+from cachesvc_client.wire.requests.reports import MAX_REPORT_BYTES
 
 
 def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -> Api:

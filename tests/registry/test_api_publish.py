@@ -22,7 +22,7 @@ from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.layout import PACK_MAGIC
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import FRAME_BYTES, Frame, PackRecord
+from cachesvc_client.wire.manifest.records import FRAME_BYTES, Frame, PackRecord
 
 
 def test_a_published_revision_is_resolved_and_downloaded(api: Api, key: SigningKey) -> None:

@@ -24,7 +24,11 @@ from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import gc
 from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.claims import (
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import ClaimLost, Forbidden, TooMany
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.partitions import known_partition
+from cachesvc_client.wire.requests.claims import (
     ClaimRef,
     ClaimRelease,
     ClaimRequest,
@@ -32,11 +36,7 @@ from cachesvc_client.wire.claims import (
     exact_environment,
     satisfied_claim_keys,
 )
-from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import ClaimLost, Forbidden, TooMany
-from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.partitions import known_partition
-from cachesvc_client.wire.protocol import CommitRequest
+from cachesvc_client.wire.requests.protocol import CommitRequest
 from tests.services.ceph import Gateway
 from tests.services.process import free_port
 from tests.services.redis import redis_server

@@ -29,7 +29,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import CommitAnswer
+from cachesvc_client.wire.requests.protocol import CommitAnswer
 from tests.killed import was_killed
 
 KEY = SigningKey.generate()

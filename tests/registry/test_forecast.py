@@ -21,7 +21,7 @@ from cachesvc.schema.namespaces import Policy
 from cachesvc.schema.upkeep import FORECAST_DAYS
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}
 TEAM = Namespace("team")

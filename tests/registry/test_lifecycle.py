@@ -29,8 +29,8 @@ from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.protocol import ResolveRequest
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
 TEAM = Namespace("team")

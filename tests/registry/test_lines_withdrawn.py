@@ -11,9 +11,9 @@ from registry_making import make
 
 from cachesvc.registry.upkeep import quarantine
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, NotFound, Untrusted
+from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.names import Namespace
 
 

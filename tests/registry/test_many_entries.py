@@ -16,7 +16,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Tag
-from cachesvc_client.wire.protocol import FEW_RESOLVED, ResolveAnswer, ResolveRequest
+from cachesvc_client.wire.requests.protocol import FEW_RESOLVED, ResolveAnswer, ResolveRequest
 
 MANY = 40
 OTHER = {**FINGERPRINT, "torch": "2.12.0"}

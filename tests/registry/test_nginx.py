@@ -17,7 +17,7 @@ from registry_making import FINGERPRINT, Server, listens, make, ok
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import TooLarge
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import ResolveRequest, UploadRequest
+from cachesvc_client.wire.requests.protocol import ResolveRequest, UploadRequest
 from tests.services.process import absent, free_port
 
 RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "deployment.md"

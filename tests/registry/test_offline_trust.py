@@ -34,8 +34,8 @@ from cachesvc_client.wire.errors import (
     InvalidRequest,
     Untrusted,
 )
+from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
-from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 
 DAY = 86_400

@@ -21,8 +21,8 @@ from cachesvc.schema.access import SignerRecord
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import FEW_RESOLVED
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.protocol import FEW_RESOLVED
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
 KEYS = {name: name.ljust(51, "x") for name in ("old", "new")}

@@ -24,7 +24,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.peers import MAX_SOURCES, PackOffer, PackSources, PackWant, PeersRequest
+from cachesvc_client.wire.requests.peers import MAX_SOURCES, PackOffer, PackSources, PackWant, PeersRequest
 from tests.services.process import free_port
 
 READER = Token("t-reader", "test", Role.read, "team")

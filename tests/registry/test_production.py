@@ -15,7 +15,7 @@ from cachesvc.hot.store import MAX_SECONDS
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.services.ceph import Gateway
 from tests.services.process import free_port
 

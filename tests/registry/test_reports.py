@@ -28,7 +28,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.partitions import environment, partition
-from cachesvc_client.wire.reports import EarlierReport, KindWork, ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import EarlierReport, KindWork, ReportRequest, RevisionReport
 
 ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}
 """Another environment that the entry fits too."""

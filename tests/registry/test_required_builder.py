@@ -21,9 +21,9 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Untrusted
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity
 from cachesvc_client.wire.names import Name, Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.provenance import BuilderIdentity
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 
 WORKFLOW = "https://github.com/org/app/.github/workflows/warm.yml@refs/heads/main"
 BUILDER = BuilderIdentity(WORKFLOW, "git+https://github.com/org/app@refs/heads/main")

@@ -34,8 +34,8 @@ from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Namespace, ShortName
-from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS, ResolveRequest
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 WHY = "leaked in a CI log"
 OWNER = Token("t-owner", "team's admin", Role.admin, "team")

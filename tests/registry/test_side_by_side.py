@@ -16,7 +16,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveAnswer, ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolveAnswer, ResolveRequest
 
 DAY = 86_400
 VERSIONS = ("2.8.0", "2.11.0", "2.13.0", "2.15.0")

@@ -26,8 +26,8 @@ from cachesvc_client.trust_root.metadata import REVOKED
 from cachesvc_client.trust_root.policy import SignerPolicy, fits
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
 from cachesvc_client.wire.errors import NotFound, Untrusted
+from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 
 DAY = 86_400

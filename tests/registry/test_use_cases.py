@@ -30,7 +30,7 @@ from cachesvc_client.wire.errors import (
     Unauthenticated,
 )
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 
 DAY = 86_400
 

@@ -24,7 +24,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound
 from cachesvc_client.wire.names import Lane, Name, Namespace
 from cachesvc_client.wire.partitions import known_partition
-from cachesvc_client.wire.reports import (
+from cachesvc_client.wire.requests.reports import (
     ColdName,
     ColdStart,
     EarlierReport,

@@ -24,7 +24,7 @@ from cachesvc.schema.webhooks import EVENTS, WebhookRecord, WebhookRequest
 from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
 OPEN = Sender(Destinations(private=True), plain_http=True)

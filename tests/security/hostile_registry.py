@@ -22,7 +22,7 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
+from cachesvc_client.wire.requests.protocol import API_HEADER, API_VERSION
 
 CURSORS = ("next",)
 """Fields that make a client ask for more: a hostile registry would only make it ask for ever."""

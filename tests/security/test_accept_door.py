@@ -39,8 +39,8 @@ from cachesvc_client.restore.request import NameRequest
 from cachesvc_client.restore.settings import Inquiry, RestoreSettings, RestoreTarget
 from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.errors import CacheSvcError, Untrusted
+from cachesvc_client.wire.manifest.requirement import Requirement
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.requirement import Requirement
 from tests.http.hostile_servers import INFO, Request, answer, serve
 
 PRODUCT = [Path(__file__).parents[2] / folder for folder in ("client/cachesvc_client", "cachesvc")]

@@ -17,10 +17,10 @@ from registry_making import Api, Publication, Server, make, ok, refused
 from cachesvc.index.engine import view_sqlite
 from cachesvc.index.entries.heads import Place
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.ancestors import MAX_ANCESTORS, Ancestor, in_order, line_of
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.ancestors import MAX_ANCESTORS, Ancestor, in_order, line_of
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.records import PAYLOAD_TYPE
 from tests.security.test_operator_signs import Liar
 from tests.security.test_withdrawn import WHY, delete, offered, quarantine
 

@@ -13,8 +13,8 @@ import pytest
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
-from cachesvc_client.wire.protocol import ResolvedRevision
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.manifest.records import PackRecord
+from cachesvc_client.wire.requests.protocol import ResolvedRevision
 from tests.http.hostile_servers import DATA, DIGEST, Handler, Request, answer, ranged, serve
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-Cachesvc-Api: 1\r\nTransfer-Encoding: chunked\r\n\r\n"

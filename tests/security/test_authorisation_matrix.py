@@ -36,9 +36,9 @@ from cachesvc.webhooks.sender import Sender
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimRequest, ClaimSubject
 
 from .in_process import Answer, Application
 

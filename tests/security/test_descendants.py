@@ -13,7 +13,7 @@ from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
-from cachesvc_client.wire.ancestors import Ancestor
+from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.names import Namespace
 from tests.e2e.registries import client
 

@@ -13,8 +13,8 @@ from registry_making import make
 from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, pae
 from cachesvc_client.wire.errors import Corrupt, Untrusted
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE
 from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.records import PAYLOAD_TYPE
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 """Order of edwards25519's base point (RFC 8032, section 5.1)."""

@@ -15,7 +15,7 @@ import pytest
 
 from cachesvc_client.console.tables import aligned
 from cachesvc_client.wire.errors import CacheSvcError, from_wire
-from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
+from cachesvc_client.wire.requests.protocol import API_HEADER, API_VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 HOSTILE = "no\nWARNING:root:forged line\r\x1b]0;owned\x07\x1b[2J\u202e\u2028end … ok"

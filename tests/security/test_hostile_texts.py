@@ -32,7 +32,7 @@ from cachesvc_client.wire.compare import Difference, inert_difference, revoked_d
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, from_wire
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.protocol import EntrySummary, Rejected, ResolveAnswer
+from cachesvc_client.wire.requests.protocol import EntrySummary, Rejected, ResolveAnswer
 
 from .hostile_registry import VALID, HostileRegistry, hostile_registry, record_with
 

@@ -12,8 +12,8 @@ from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Untrusted
-from cachesvc_client.wire.protocol import ResolvedRevision
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.manifest.records import PackRecord
+from cachesvc_client.wire.requests.protocol import ResolvedRevision
 from tests.http.hostile_servers import DATA, DIGEST, Request, Server, answer, ranged, serve
 
 REGISTRY = "http://registry.example"

@@ -24,7 +24,7 @@ from cachesvc_client.config.settings import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
-from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest
+from cachesvc_client.wire.requests.reports import ColdName, ColdStart, KindWork, ReportRequest
 from tests.security.test_bodies import peak_while
 
 LARGE = {f"k{number}": number for number in range(5000)}

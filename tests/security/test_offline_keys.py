@@ -29,8 +29,8 @@ from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import CacheSvcError, HeadConflict, Untrusted
+from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
-from cachesvc_client.wire.records import Statement
 from tests.trust_root.repository import Files
 
 STOLEN = Token("t-stolen", "stolen", Role.admin, ANY)

@@ -16,11 +16,11 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.ancestors import Ancestor
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Name, Namespace
-from cachesvc_client.wire.protocol import ResolveRequest
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.e2e.registries import Served, client, prepare, serve
 
 from .attacker import Made, start

@@ -19,7 +19,7 @@ from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import BundleRequest
+from cachesvc_client.wire.requests.protocol import BundleRequest
 
 TRUNK = Token("t-trunk", "ci", Role.write, "team")
 OTHER = Token("t-other", "ci", Role.write, "team")

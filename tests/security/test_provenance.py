@@ -28,10 +28,10 @@ from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, Untrusted
+from cachesvc_client.wire.manifest.provenance import LOCAL_BUILDER, BuilderIdentity, Dependency
+from cachesvc_client.wire.manifest.requirement import Requirement
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.protocol import WhoAmI
-from cachesvc_client.wire.provenance import LOCAL_BUILDER, BuilderIdentity, Dependency
-from cachesvc_client.wire.requirement import Requirement
+from cachesvc_client.wire.requests.protocol import WhoAmI
 
 from .job_world import MAIN, PULL, World, job_world
 

@@ -18,8 +18,8 @@ from cachesvc_client.publication import signer
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.signer import ProgramSigner
 from cachesvc_client.wire.errors import CacheSvcError, SpecError, Unavailable, Untrusted
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 from .signer_programs import signer_program
 

@@ -17,8 +17,8 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session import entry_head
 from cachesvc_client.session.entry_head import join_head
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.records import Workload
 from tests.commands.conftest import Registry, registry
 
 __all__ = ["registry"]

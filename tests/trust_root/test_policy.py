@@ -7,8 +7,8 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.trust_root.policy import SignerPolicy, fits
 from cachesvc_client.wire.errors import Corrupt, Untrusted
+from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.records import Statement
 
 from .repository import NOW, URL, Files, Repository
 

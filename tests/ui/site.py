@@ -22,7 +22,7 @@ from cachesvc.registry.upkeep import quarantine
 from cachesvc.schema.access import SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 HOSTILE = "<script>alert('1')</script>\"'><img src=x onerror=alert(1)>&amp;"
 """A text that a page must show as it is: it ends an attribute, begins a script, and looks escaped already."""

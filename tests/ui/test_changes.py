@@ -12,9 +12,9 @@ from cachesvc.registry import claims
 from cachesvc.registry.upkeep import retention
 from cachesvc.schema.access import AuditRecord
 from cachesvc.schema.namespaces import Policy
-from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimRequest, ClaimSubject
 
 from .site import HOSTILE, ROOT, Browser, Page, Site
 

@@ -20,8 +20,8 @@ from cachesvc_client.environment import releases
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 from tests.e2e.harness import PROGRAMS, SCALAR
 from tests.made_torch import make_torch
 

@@ -25,10 +25,10 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.errors import Untrusted
+from cachesvc_client.wire.manifest.provenance import Provenance
+from cachesvc_client.wire.manifest.records import Workload
+from cachesvc_client.wire.manifest.requirement import Requirement
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.provenance import Provenance
-from cachesvc_client.wire.records import Workload
-from cachesvc_client.wire.requirement import Requirement
 
 from .test_run import Answer, Scripted
 

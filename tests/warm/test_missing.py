@@ -19,7 +19,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.reports import ColdName, ColdStart, KindWork, ReportRequest
+from cachesvc_client.wire.requests.reports import ColdName, ColdStart, KindWork, ReportRequest
 
 from .conftest import TINY, command
 

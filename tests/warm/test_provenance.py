@@ -14,9 +14,9 @@ import pytest
 from cachesvc.warm.checkout import Checkout, find_checkout, source_uri
 from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity
+from cachesvc_client.wire.manifest.records import PackRecord
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.provenance import BuilderIdentity
-from cachesvc_client.wire.records import PackRecord
 
 from .conftest import TINY, allow_main, command
 

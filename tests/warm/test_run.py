@@ -27,8 +27,8 @@ from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.records import Manifest
 
 MODEL = ModelFacts(None, {"a": {}}, "float32", "weights")
 BUSY = Observation(graphs_compiled=1, compilations=1)

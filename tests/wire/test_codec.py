@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire import codec, protocol, records
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest import records
+from cachesvc_client.wire.requests import protocol
 
 
 @dataclass(frozen=True)

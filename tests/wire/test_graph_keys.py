@@ -11,9 +11,9 @@ from packing import KEY
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.codec import build
-from cachesvc_client.wire.graph_keys import MAX_GRAPH_KEYS, graph_keys
+from cachesvc_client.wire.manifest.graph_keys import MAX_GRAPH_KEYS, graph_keys
+from cachesvc_client.wire.manifest.records import Manifest, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Manifest, Workload
 
 FX, AOT, CONTENT = "f" + "a" * 51, "a" + "b" * 51, "c" * 52
 

@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.key_components import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, combine, decode
+from cachesvc_client.wire.manifest.key_components import (
+    MAX_ENCODED,
+    MAX_KEYS,
+    MAX_RAW,
+    KeyFacts,
+    combine,
+    decode,
+)
+from cachesvc_client.wire.manifest.records import Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SOME = Digest.of(b"some")

@@ -7,7 +7,7 @@ import pytest
 
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Tag, Target
-from cachesvc_client.wire.node_list import ListedRevision, NodeList, list_key, newest_first
+from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, list_key, newest_first
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "node-list-1.json"
 LIST = NodeList(

@@ -8,7 +8,7 @@ import pytest
 
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.provenance import BuilderIdentity, Dependency, Provenance, read_statement
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity, Dependency, Provenance, read_statement
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PACK = Digest.of(b"pack")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cachesvc_client.wire.requirement import Requirement
+from cachesvc_client.wire.manifest.requirement import Requirement
 
 MAIN = "builder=https://github.com/org/app/*, ref=refs/heads/main"
 BUILDER = "https://github.com/org/app/.github/workflows/warm.yml@refs/heads/main"

@@ -19,7 +19,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.compare import Compatible, compare
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.records import Manifest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -15,9 +15,9 @@ from typing import Literal
 from cachesvc_client.bundle.layout import PACK_MAGIC
 from cachesvc_client.http.timed import Clock, TimedSocket
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Frame
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.peers import PeerSource
-from cachesvc_client.wire.records import Frame
+from cachesvc_client.wire.requests.peers import PeerSource
 
 from .options import PeerOptions
 from .server import GRACE_SECONDS, LEAST_RATE

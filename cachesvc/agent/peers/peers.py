@@ -14,7 +14,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.peers import (
+from cachesvc_client.wire.requests.peers import (
     MAX_FAILED,
     MAX_OFFERS,
     MAX_WANTS,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from cachesvc.registry import claims
 from cachesvc.registry.waiting import Waiting
-from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
+from cachesvc_client.wire.requests.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
 from ..access import SECURED, TheRegistry, TheToken, leave_count
 from ..edge import Json

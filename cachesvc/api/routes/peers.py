@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter
 
 from cachesvc.registry.mirror import peers
-from cachesvc_client.wire.peers import PeersAnswer, PeersRequest
+from cachesvc_client.wire.requests.peers import PeersAnswer, PeersRequest
 
 from ..access import SECURED, TheRegistry, TheToken, TokenRoute
 from ..edge import Json

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 import cachesvc
 from cachesvc.door.route import DoorRoute
 from cachesvc.registry import health
-from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
+from cachesvc_client.wire.requests.protocol import API_VERSION, InfoAnswer
 
 from ..access import TheRegistry
 from ..edge import Json

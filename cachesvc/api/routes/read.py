@@ -21,7 +21,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.protocol import (
     AGE_HEADER,
     EntrySummary,
     NameSummary,
@@ -29,7 +29,7 @@ from cachesvc_client.wire.protocol import (
     ResolveRequest,
     WhoAmI,
 )
-from cachesvc_client.wire.reports import ReportAnswer, ReportRequest
+from cachesvc_client.wire.requests.reports import ReportAnswer, ReportRequest
 
 from ..access import SECURED, TheRegistry, TheToken, TokenRoute
 from ..edge import Json, failure

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from cachesvc.registry.trust import changes, metadata
 from cachesvc.schema.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
-from cachesvc_client.wire.protocol import TrustAnswer
+from cachesvc_client.wire.requests.protocol import TrustAnswer
 
 from ..access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
 from ..edge import Json

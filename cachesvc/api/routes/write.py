@@ -12,11 +12,11 @@ from cachesvc.door.route import Handler
 from cachesvc.registry import publish
 from cachesvc.registry.context import Registry
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import (
+from cachesvc_client.wire.requests.claims import ClaimRef
+from cachesvc_client.wire.requests.protocol import (
     BundleRequest,
     CommitAnswer,
     CommitRequest,

@@ -36,8 +36,8 @@ from cachesvc_client.console.tables import bytes_text, time_text
 from cachesvc_client.queries.names import Connection
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
+from cachesvc_client.wire.manifest.requirement import Requirement
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.requirement import Requirement
 from cachesvc_client.wire.sizes import parse_size
 from cachesvc_client.wire.suggestion import did_you_mean
 from cachesvc_client.wire.text import count_text

@@ -18,7 +18,7 @@ from cachesvc_client.queries.trust import registry_policy
 from cachesvc_client.trust.accept import Acceptance, Accepted, SequenceRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES
 
 if TYPE_CHECKING:
     from cachesvc_client.config.settings import Config

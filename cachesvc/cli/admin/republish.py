@@ -27,12 +27,12 @@ from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.publication.signer import demand_signer
 from cachesvc_client.queries.trust import check_publisher, node_store
 from cachesvc_client.trust.accept import Acceptance, Accepted
-from cachesvc_client.wire.ancestors import in_order, line_of
 from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
+from cachesvc_client.wire.manifest.ancestors import in_order, line_of
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Name, Tag
-from cachesvc_client.wire.records import Manifest
 from cachesvc_client.wire.text import count_text
 
 from ..arguments import RevisionId, parse_option

@@ -40,8 +40,8 @@ from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
+from cachesvc_client.wire.manifest.provenance import read_statement
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.provenance import read_statement
 from cachesvc_client.wire.text import count_text
 
 from ..arguments import RevisionId, parse_option

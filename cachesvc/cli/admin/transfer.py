@@ -26,7 +26,7 @@ from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.names import LATEST, Name, Namespace
-from cachesvc_client.wire.protocol import EntrySummary
+from cachesvc_client.wire.requests.protocol import EntrySummary
 from cachesvc_client.wire.text import count_text
 
 from ..arguments import parse_namespace, parse_option

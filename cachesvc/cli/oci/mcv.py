@@ -20,8 +20,8 @@ from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Incompatible, InvalidRequest, StorageFull
 from cachesvc_client.wire.factors import Facts
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 
 @dataclass(frozen=True, slots=True)

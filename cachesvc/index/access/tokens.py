@@ -8,8 +8,8 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.access import ANY, Life, Role, Token
 from cachesvc_client.wire.codec import build, plain
 from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.provenance import BuilderIdentity
 
 from ..sql import run_change, take_turns
 from ..tables import TokenRow

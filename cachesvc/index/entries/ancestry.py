@@ -14,11 +14,11 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.entries import Descendant
-from cachesvc_client.wire.ancestors import MAX_ANCESTORS, Ancestor, in_order
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.manifest.ancestors import MAX_ANCESTORS, Ancestor, in_order
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.records import Manifest
 
 from ..sql import upsert
 from ..tables import AncestorRow, EntryRow, RevisionRow, RevokedSignerRow, WithdrawalRow

@@ -11,10 +11,10 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.difference import facets
 from cachesvc.domain.revisions import Head
-from cachesvc_client.wire.ancestors import Ancestor
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Unavailable
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.ancestors import Ancestor
+from cachesvc_client.wire.manifest.records import Manifest
 
 from ..sql import insert_unless_there, run_change, run_on_driver, upsert
 from ..tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+from cachesvc_client.wire.requests.protocol import EntrySummary, NameSummary
 
 from ..tables import EntryRow, RevisionRow
 from .fact_bytes import FACT_BYTES, first_within, rows_of

@@ -11,7 +11,7 @@ from cachesvc.domain.access import ANY
 from cachesvc.schema.upkeep import Usage
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from ..tables import EntryRow, RevisionRow, UsefulnessRow
 from .ages import compile_seconds

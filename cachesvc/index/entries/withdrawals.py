@@ -11,8 +11,8 @@ from sqlmodel import Session, col
 
 from cachesvc.schema.entries import MAX_WHY
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.records import Manifest
 
 from ..access.signers import revoked_why
 from ..sql import run_change, upsert

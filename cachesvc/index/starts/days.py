@@ -13,7 +13,7 @@ from cachesvc.domain.access import ANY
 from cachesvc.domain.days import DayOfStarts
 from cachesvc.domain.retention import DAY
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from ..sql import run_change, upsert
 from ..tables import DailyStartsRow

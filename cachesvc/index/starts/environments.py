@@ -14,7 +14,7 @@ from cachesvc.domain.usefulness import NAMESPACE_ENVIRONMENTS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.reports import STATES
 
 from ..sql import run_change, upsert
 from ..tables import EntryRow, EnvironmentRow, RevisionRow, UsefulnessRow

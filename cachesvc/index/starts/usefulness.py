@@ -16,8 +16,8 @@ from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost,
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import EnvironmentUse
-from cachesvc_client.wire.reports import STATES
+from cachesvc_client.wire.requests.protocol import EnvironmentUse
+from cachesvc_client.wire.requests.reports import STATES
 
 from ..sql import insert_unless_there, run_change
 from ..tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow

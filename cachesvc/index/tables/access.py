@@ -11,7 +11,7 @@ from .base import DIGEST
 class NamespaceRow(SQLModel, table=True):
     """A namespace exists from its first commit on, or from its first policy. What it keeps: ``None`` is
     as the settings say, or without a bound. ``require``: who must have built what its trunk offers
-    (``wire.requirement``)."""
+    (``wire.manifest.requirement``)."""
 
     __tablename__ = "namespaces"
     namespace: str = Field(primary_key=True, max_length=128)
@@ -49,7 +49,7 @@ class RevokedSignerRow(SQLModel, table=True):
 class TokenRow(SQLModel, table=True):
     """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash.
     ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made.
-    ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``).
+    ``builder``: that job, as its verified token described it (``wire.manifest.provenance.BuilderIdentity``).
     ``last_used``: to an hour; ``None``: not since this column is there. ``previous_hash``: of the secret
     before a rotation, which is valid until ``previous_until``. ``announced``: the expiry of which receivers
     of webhooks were told. ``person``: who logged in to the web page at an identity provider, as ``ISSUER

@@ -50,7 +50,8 @@ class UploadRow(SQLModel, table=True):
 
 
 class ClaimRow(SQLModel, table=True):
-    """Who compiles now what ``key`` stands for (``wire.claims.ClaimSubject``). Times: the database's clock.
+    """Who compiles now what ``key`` stands for (``wire.requests.claims.ClaimSubject``). Times: by the
+    database's clock.
 
     ``holder``: empty once it was returned. ``who``: the holder's words, for people; trusted for nothing.
     ``fence``: grows with every holder. ``done``: since this holder took it, a revision for it was published.
@@ -181,8 +182,8 @@ class WithdrawalRow(SQLModel, table=True):
 
 
 class AncestorRow(SQLModel, table=True):
-    """A revision whose code can be in ``revision`` (``wire.ancestors``), near or far: as this registry had it
-    at the commit, else as the signed manifest names it. It may exist nowhere."""
+    """A revision whose code can be in ``revision`` (``wire.manifest.ancestors``), near or far: as this
+    registry had it at the commit, else as the signed manifest names it. It may exist nowhere."""
 
     __tablename__ = "ancestors"
     revision: str = Field(

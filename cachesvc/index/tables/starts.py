@@ -101,8 +101,8 @@ class InertHostRow(SQLModel, table=True):
 
 class RevisionNodeRow(SQLModel, table=True):
     """A node that reported a start with the revision in the last 30 days, so that an operator knows which
-    nodes have what a leaked key signed. ``node``: digits that the client chose (``wire.reports``), no name
-    of a machine; trusted for nothing. ``state``: of its last report. ``seen``: to an hour."""
+    nodes have what a leaked key signed. ``node``: digits that the client chose (``wire.requests.reports``),
+    no name of a machine; trusted for nothing. ``state``: of its last report. ``seen``: to an hour."""
 
     __tablename__ = "revision_nodes"
     revision: str = Field(

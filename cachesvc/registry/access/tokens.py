@@ -17,7 +17,7 @@ from cachesvc.schema.access import DEFAULT_TOKEN_DAYS, Expiry, Rotation, TokenAn
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import WhoAmI
+from cachesvc_client.wire.requests.protocol import WhoAmI
 
 from ..audit import note
 from ..context import Registry

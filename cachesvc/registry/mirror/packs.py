@@ -19,7 +19,7 @@ from cachesvc_client.wire.errors import (
     Unavailable,
     Untrusted,
 )
-from cachesvc_client.wire.records import PackRecord
+from cachesvc_client.wire.manifest.records import PackRecord
 
 from ..context import Registry
 from ..download import Pack

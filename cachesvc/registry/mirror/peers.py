@@ -19,7 +19,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, NotFound
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.peers import (
+from cachesvc_client.wire.requests.peers import (
     MAX_SOURCES,
     PackSources,
     PackWant,

@@ -14,9 +14,9 @@ from cachesvc.domain.access import Life, Role, Token
 from cachesvc.upstream.upstream import TOKEN_SECONDS, is_silence
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, Unauthenticated, Unavailable
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import WhoAmI
-from cachesvc_client.wire.provenance import BuilderIdentity
+from cachesvc_client.wire.requests.protocol import WhoAmI
 
 from ..context import Registry
 from .state import Mirror

@@ -13,10 +13,10 @@ from cachesvc_client.trust.accept import Acceptance, Accepted
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
+from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import BundleRequest
-from cachesvc_client.wire.records import Manifest
-from cachesvc_client.wire.reports import MAX_SECONDS
+from cachesvc_client.wire.requests.protocol import BundleRequest
+from cachesvc_client.wire.requests.reports import MAX_SECONDS
 
 from ..context import Registry
 

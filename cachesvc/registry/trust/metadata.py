@@ -20,7 +20,7 @@ from cachesvc.tuf.keys import TrustKeys, key_texts
 from cachesvc.tuf.read import Root
 from cachesvc_client.trust_root.updater import MAX_ROOTS
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
-from cachesvc_client.wire.protocol import TrustAnswer
+from cachesvc_client.wire.requests.protocol import TrustAnswer
 
 from ..context import Registry
 from .files import (

@@ -15,8 +15,8 @@ from cachesvc.schema.namespaces import RequireRequest
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
+from cachesvc_client.wire.manifest.requirement import Requirement
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.requirement import Requirement
 
 from ..answers import forget_answers
 from ..audit import note

@@ -4,8 +4,9 @@ The bytes are withdrawn in the revision's namespace: under every name, tag and l
 administrator of one namespace decides nothing for another. What is withdrawn stays refused when the revision
 is deleted, until the quarantine is released.
 
-Withheld too is what was made with a withdrawn revision (``wire.ancestors``), in every namespace: who runs the
-code of another namespace has let it decide. It is offered again once none of its ancestors is withdrawn.
+Withheld too is what was made with a withdrawn revision (``wire.manifest.ancestors``), in every namespace:
+who runs the code of another namespace has let it decide. It is offered again once none of its ancestors is
+withdrawn.
 """
 
 from __future__ import annotations

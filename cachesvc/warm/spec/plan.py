@@ -11,8 +11,8 @@ from cachesvc_client.environment.model_hash import compile_options
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Target
-from cachesvc_client.wire.records import Workload
 
 from .spec import RANKS, Spec, TargetSpec
 from .toml_table import did_you_mean

@@ -9,7 +9,7 @@ from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.key_components import KeyFacts
+from cachesvc_client.wire.manifest.key_components import KeyFacts
 
 from ..spec.plan import Job
 from .steady import Steady

@@ -27,8 +27,8 @@ from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible, Unsupported
 from cachesvc_client.wire.factors import Fingerprint
-from cachesvc_client.wire.proof import PROBE, Proof
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.manifest.proof import PROBE, Proof
+from cachesvc_client.wire.manifest.records import Manifest
 
 _MARK_TYPE = "application/vnd.cachesvc.probe-passed"
 """Type of what a kept mark signs: the digest of the environment."""

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Protocol
 from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, Untrusted
+from ..wire.manifest.provenance import Provenance, read_statement
+from ..wire.manifest.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
 from ..wire.names import Lane, Namespace, ShortName, Tag
-from ..wire.provenance import Provenance, read_statement
-from ..wire.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
 from .layout import Layout
 from .seal import PublicKey, TrustedKey, pae, strict_base64
 

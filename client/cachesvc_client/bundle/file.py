@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 
 from ..atomic import replacing
 from ..wire.errors import Corrupt, NotFound, StorageFull
-from ..wire.records import MAX_ENVELOPE_BYTES
+from ..wire.manifest.records import MAX_ENVELOPE_BYTES
 
 BUNDLE_MAGIC = b"cachesvc-bundle-1\n"
 """First bytes of every bundle."""

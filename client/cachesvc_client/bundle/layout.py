@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from ..wire.errors import Corrupt
-from ..wire.records import MAX_FILES, MAX_RAW_BYTES, FileRecord, Frame, PackRecord
+from ..wire.manifest.records import MAX_FILES, MAX_RAW_BYTES, FileRecord, Frame, PackRecord
 
 PACK_MAGIC = b"cachesvc-pack-1\n"
 """First bytes of every pack."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound
-from ..wire.records import FRAME_BYTES, FileRecord, Frame, Manifest, PackRecord
+from ..wire.manifest.records import FRAME_BYTES, FileRecord, Frame, Manifest, PackRecord
 from .layout import PACK_MAGIC, Layout
 
 if TYPE_CHECKING:

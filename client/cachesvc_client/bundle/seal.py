@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..wire.errors import InvalidRequest
+from ..wire.manifest.records import MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest
 from ..wire.names import Namespace
-from ..wire.records import MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest
 from ..wire.text import ValidText
 
 if TYPE_CHECKING:

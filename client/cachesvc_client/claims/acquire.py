@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..wire.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest
 from ..wire.errors import CacheSvcError, NotFound
+from ..wire.requests.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest
 from .claim import Claim
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease
 from ..wire.errors import CacheSvcError, ClaimLost
+from ..wire.requests.claims import ClaimAnswer, ClaimRef, ClaimRelease
 
 if TYPE_CHECKING:
     from ..http.registry import Remote

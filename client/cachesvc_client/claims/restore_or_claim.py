@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..environment.march import for_level
 from ..http.registry import Remote
-from ..wire.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest, ClaimSubject
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import Incompatible, NotFound
 from ..wire.partitions import known_partition
+from ..wire.requests.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest, ClaimSubject
 from .acquire import ANSWER_SECONDS, ClaimOutcome, acquire_or_wait, describe_this_process
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..node.store import NodeStore, default_root
 from ..wire import codec
 from ..wire.durations import duration_text
 from ..wire.errors import printable
-from ..wire.reports import STATES
+from ..wire.requests.reports import STATES
 from ..wire.text import count_text
 
 _MAX_BYTES = 4000

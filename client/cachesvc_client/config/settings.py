@@ -26,8 +26,8 @@ from ..environment.variables import (
 from ..http.origin import Network, parse_networks, without_secrets
 from ..wire.durations import MAX_OFFLINE_SECONDS, parse_duration
 from ..wire.errors import InvalidRequest
+from ..wire.manifest.requirement import Requirement
 from ..wire.names import Lane, Name, Tag
-from ..wire.requirement import Requirement
 from ..wire.sizes import parse_size
 from .login import Login, RegistryLogin, parse_token
 from .urls import registry_url

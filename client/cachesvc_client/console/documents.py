@@ -14,8 +14,8 @@ from pathlib import PurePath
 from typing import Any
 
 from ..wire.errors import CacheSvcError
-from ..wire.protocol import EnvironmentUse
-from ..wire.reports import STATES
+from ..wire.requests.protocol import EnvironmentUse
+from ..wire.requests.reports import STATES
 
 VERSIONS: dict[str, int] = {}
 """Versions of the answers that are not at 1, by command. A field that is added is no new version."""

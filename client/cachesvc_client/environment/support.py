@@ -16,7 +16,7 @@ from ..hooks.lookup import LOST, look_up
 from ..hooks.table import Hook
 from ..wire.errors import Incompatible, printable
 from ..wire.factors import Fingerprint
-from ..wire.records import Manifest
+from ..wire.manifest.records import Manifest
 from . import releases
 
 State = Literal["supported", "by proof", "not usable"]

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..hooks import imports
 from ..hooks.table import Hook
-from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
+from ..wire.manifest.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
 from . import ambient, door
 
 _log = logging.getLogger("cachesvc")

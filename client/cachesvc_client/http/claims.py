@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from ..wire.errors import ClaimLost
+from ..wire.requests.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from .calls import Calls
 
 

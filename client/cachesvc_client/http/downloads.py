@@ -16,8 +16,8 @@ from ..wire.errors import (
     Unavailable,
     Untrusted,
 )
-from ..wire.protocol import ResolvedRevision, pack_path
-from ..wire.records import PackRecord
+from ..wire.manifest.records import PackRecord
+from ..wire.requests.protocol import ResolvedRevision, pack_path
 from .connection import Response
 from .exchange import MAX_ERROR_BYTES, Answer, Exchange, quote_header
 from .origin import Origin, split_url

@@ -23,7 +23,7 @@ from ..wire.errors import (
     Unavailable,
     from_wire,
 )
-from ..wire.protocol import API_HEADER, API_VERSION
+from ..wire.requests.protocol import API_HEADER, API_VERSION
 from .breaker import BREAKER_FAILURES, Breaker
 from .connection import Body, Pool
 from .links import LinkPolicy

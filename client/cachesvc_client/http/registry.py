@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.names import Name, Namespace
-from ..wire.peers import PeersAnswer, PeersRequest
-from ..wire.protocol import (
+from ..wire.requests.peers import PeersAnswer, PeersRequest
+from ..wire.requests.protocol import (
     AGE_HEADER,
     ANSWER_SECONDS,
     EntrySummary,
@@ -22,7 +22,7 @@ from ..wire.protocol import (
     TrustAnswer,
     WhoAmI,
 )
-from ..wire.reports import ReportAnswer, ReportRequest
+from ..wire.requests.reports import ReportAnswer, ReportRequest
 from .calls import MAX_RESOLVE_BYTES, parse_record
 from .claims import Claims
 from .uploads import Uploads

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from ..bundle.file import bundle_head
 from ..wire.errors import Corrupt, NotFound, ProtocolMismatch, StorageFull
-from ..wire.protocol import (
+from ..wire.requests.protocol import (
     BundleRequest,
     CommitAnswer,
     CommitRequest,

@@ -22,7 +22,7 @@ from ..config.settings import Config
 from ..ranks.job import this_job
 
 if TYPE_CHECKING:
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
 
 _log = logging.getLogger("cachesvc")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..hooks.imports import Call
     from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
-    from ..wire.reports import KindWork
+    from ..wire.requests.reports import KindWork
 
 Home = Literal["private", "inside", "process"]
 """Where a kind's folder lies unless the user names one. *private*: in the folder of the process's trust scope
@@ -345,7 +345,7 @@ class Kind:
             return self.work(observed, compile_seconds)
         if not self.counts:
             return None
-        from ..wire.reports import KindWork
+        from ..wire.requests.reports import KindWork
 
         counted = observed.counts.get(self.name, {})
         tuned = sum(counted.get(count.event, 0) for count in self.counts if count.tunes)

@@ -20,7 +20,7 @@ from .kind import Kind, KindState
 
 if TYPE_CHECKING:
     from ..hooks.counters import Observation
-    from ..wire.reports import KindWork
+    from ..wire.requests.reports import KindWork
 
 GROUP = "cachesvc.kinds"
 """The group of entry points in which a distribution offers kinds."""
@@ -109,7 +109,7 @@ def _guarded(kind: Kind) -> Kind:
         return _or(cast("Path | None", named), kind.user_folder, named, earlier)
 
     def work(observed: Observation, seconds: float) -> KindWork:
-        from ..wire.reports import KindWork
+        from ..wire.requests.reports import KindWork
 
         return _or(KindWork(), cast(Any, kind.work), observed, seconds)
 

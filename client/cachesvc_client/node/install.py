@@ -25,7 +25,7 @@ from ..bundle.pack import PackReader
 from ..kinds.rules import FileRule, KindRules
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, StorageFull, Untrusted
-from ..wire.records import FileRecord, Manifest
+from ..wire.manifest.records import FileRecord, Manifest
 from .safe_files import (
     PRIVATE,
     OpenFolders,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..wire.digest import Digest
-from ..wire.protocol import Rejected
-from ..wire.records import Manifest
+from ..wire.manifest.records import Manifest
+from ..wire.requests.protocol import Rejected
 
 if TYPE_CHECKING:
     from ..bundle.seal import PublicKey

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..environment.march import host_flags
 from ..kinds.rules import KindRules, is_newer
-from ..wire import ancestors
-from ..wire.ancestors import Ancestor, in_order, line_of
 from ..wire.digest import Digest
 from ..wire.errors import Untrusted
+from ..wire.manifest import ancestors
+from ..wire.manifest.ancestors import Ancestor, in_order, line_of
 from ..wire.text import count_text
 from .path_owners import refuse_foreign_path
 
@@ -137,7 +137,7 @@ class Ledger:
         return f"revision {str(foreign[0])[:19]} was built for other CPUs" if foreign else ""
 
     def ancestors(self) -> tuple[Ancestor, ...]:
-        """Return the ancestors of what this process compiles: see `wire.ancestors`."""
+        """Return the ancestors of what this process compiles: see `wire.manifest.ancestors`."""
         lines = list(self._ancestors.values())
         return in_order([line[0] for line in lines] + [one for line in lines for one in line[1:]])
 

@@ -1,8 +1,8 @@
 """Owns the store that a node's agent fills and that the services of the node read: one writer, many readers.
 
     <root>/v1/packs/<hex>       whole packs
-    <root>/v1/lists/<hex>       what a registry offers under a name and tag, see `wire.node_list`; its time of
-                                modification says when the registry said so
+    <root>/v1/lists/<hex>       what a registry offers under a name and tag, see `wire.requests.node_list`;
+                                its time of modification says when the registry said so
     <root>/v1/envelopes/<hex>   the signed envelope of each listed revision
     <root>/v1/trust/<hex>/      verified trust metadata; the time of ``timestamp.json`` says when they were
                                 asked for
@@ -23,8 +23,8 @@ from pathlib import Path
 
 from ..wire.digest import Digest
 from ..wire.errors import NotFound, Untrusted
-from ..wire.node_list import MAX_LIST_BYTES
-from ..wire.records import MAX_ENVELOPE_BYTES
+from ..wire.manifest.records import MAX_ENVELOPE_BYTES
+from ..wire.requests.node_list import MAX_LIST_BYTES
 from .path_owners import refuse_foreign_path
 from .store_files import LAYOUT, open_plain_file
 

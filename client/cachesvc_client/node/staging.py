@@ -20,7 +20,7 @@ from ..bundle.layout import Layout
 from ..bundle.pack import PackReader
 from ..kinds.rules import KindRules
 from ..wire.errors import CacheSvcError, NotFound
-from ..wire.records import FileRecord, Manifest
+from ..wire.manifest.records import FileRecord, Manifest
 from .install import InstallTask, installed_mode, plan_install, prepare_root
 from .safe_files import FOLDER_FLAGS, PRIVATE, Step, Temporary, write_new_file
 

@@ -19,8 +19,8 @@ from ..wire.partitions import partition
 
 if TYPE_CHECKING:
     from ..bundle.seal import TrustedKey
+    from ..wire.manifest.requirement import Requirement
     from ..wire.names import Lane, Name, Tag
-    from ..wire.requirement import Requirement
 
 
 class ScopeConfig(Protocol):

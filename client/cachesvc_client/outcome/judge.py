@@ -13,9 +13,9 @@ from ..node.installed import InstalledRevision
 from ..wire.compare import Difference
 from ..wire.digest import Digest
 from ..wire.factors import Facts
-from ..wire.key_components import decode
-from ..wire.protocol import Rejected
-from ..wire.reports import KindWork
+from ..wire.manifest.key_components import decode
+from ..wire.requests.protocol import Rejected
+from ..wire.requests.reports import KindWork
 from ..wire.text import count_text
 
 DIFFERENCES = 12

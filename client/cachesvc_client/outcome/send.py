@@ -23,8 +23,8 @@ from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name
-from ..wire.protocol import MAX_RESOLVED
-from ..wire.reports import (
+from ..wire.requests.protocol import MAX_RESOLVED
+from ..wire.requests.reports import (
     MAX_COLD,
     MAX_COUNT,
     MAX_SECONDS,

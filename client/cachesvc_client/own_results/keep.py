@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..process.events import Listener
 from ..wire.digest import Digest
+from ..wire.manifest.records import Workload
 from ..wire.names import Name, Target
-from ..wire.records import Workload
 from .node_key import node_key
 
 if TYPE_CHECKING:

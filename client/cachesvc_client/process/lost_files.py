@@ -18,7 +18,7 @@ from ..wire.text import count_text
 
 if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
-    from ..wire.records import FileRecord
+    from ..wire.manifest.records import FileRecord
 
 _REMEDY = "and the next start restores them again; set CACHESVC_STORE to a folder that nothing {}"
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
-    from ..wire.key_components import KeyFacts
+    from ..wire.manifest.key_components import KeyFacts
     from ..wire.names import Name
-    from ..wire.reports import KindWork
+    from ..wire.requests.reports import KindWork
     from .folders import ProcessFolders
     from .kinds import AllKinds
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..wire.ancestors import MAX_ANCESTORS, Ancestor
 from ..wire.errors import InvalidRequest, NotWarm, Untrusted
 from ..wire.factors import Facts, Fingerprint
-from ..wire.key_components import KeyFacts
+from ..wire.manifest.ancestors import MAX_ANCESTORS, Ancestor
+from ..wire.manifest.key_components import KeyFacts
+from ..wire.manifest.proof import Proof
+from ..wire.manifest.records import MAX_AHEAD_MILLISECONDS, Manifest, PackRecord, Statement, Workload
 from ..wire.names import Lane, Name, Target
-from ..wire.proof import Proof
-from ..wire.records import MAX_AHEAD_MILLISECONDS, Manifest, PackRecord, Statement, Workload
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile

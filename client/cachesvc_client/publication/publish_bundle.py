@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, HeadConflict, NotFound
-from ..wire.protocol import BundleRequest, CommitAnswer, CommitRequest, EntrySummary, UploadRequest
-from ..wire.records import Manifest
+from ..wire.manifest.records import Manifest
+from ..wire.requests.protocol import BundleRequest, CommitAnswer, CommitRequest, EntrySummary, UploadRequest
 from .build_bundle import next_sequence
 
 if TYPE_CHECKING:
     from ..bundle.seal import Signer
     from ..http.registry import Remote
     from ..trust.accept import Acceptance, Accepted
-    from ..wire.claims import ClaimRef
+    from ..wire.requests.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000
 """Bytes of envelope and pack up to which one request has both: a repeated request costs little. A registry

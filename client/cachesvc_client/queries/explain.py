@@ -20,8 +20,8 @@ from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
 from ..wire.facts import bounded
 from ..wire.names import Name, Tag
 from ..wire.partitions import environment
-from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
-from ..wire.reports import STATES
+from ..wire.requests.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
+from ..wire.requests.reports import STATES
 from .offer import ask_offer
 from .pull import registry_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..wire.errors import CacheSvcError, Forbidden, NotFound
 from ..wire.names import Name, Namespace
-from ..wire.protocol import NameSummary, WhoAmI
+from ..wire.requests.protocol import NameSummary, WhoAmI
 from ..wire.suggestion import nearest
 
 if TYPE_CHECKING:

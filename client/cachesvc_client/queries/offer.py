@@ -20,7 +20,7 @@ from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint
 from ..wire.names import Name, Tag
-from ..wire.protocol import ResolveAnswer
+from ..wire.requests.protocol import ResolveAnswer
 from .names import suggesting
 from .trust import registry_policy, trusts_anybody
 

@@ -14,10 +14,10 @@ from ..console.tables import aligned
 from ..trust.accept import Acceptance
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound, printable
+from ..wire.manifest.proof import Proof
+from ..wire.manifest.provenance import CHECKOUT, CLEAN, UNKNOWN, Dependency, Provenance
 from ..wire.names import Name, Tag
-from ..wire.proof import Proof
-from ..wire.protocol import ResolvedRevision
-from ..wire.provenance import CHECKOUT, CLEAN, UNKNOWN, Dependency, Provenance
+from ..wire.requests.protocol import ResolvedRevision
 from .pull import every_revision, registry_of
 from .trust import demand_trust, registry_policy
 

@@ -25,7 +25,7 @@ from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
-from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
+from ..wire.requests.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
 from .names import suggesting
 from .trust import demand_trust, node_store
 

@@ -11,8 +11,8 @@ from ..console.answers import other_login
 from ..node.store import NodeStore, default_root
 from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.errors import Untrusted
+from ..wire.manifest.records import Statement
 from ..wire.names import Lane, Name, Target
-from ..wire.records import Statement
 
 if TYPE_CHECKING:
     from ..bundle.check import Policy

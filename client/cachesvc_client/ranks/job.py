@@ -18,7 +18,7 @@ from ..wire.codec import canonical
 from ..wire.digest import Digest
 
 if TYPE_CHECKING:
-    from ..wire.records import Manifest
+    from ..wire.manifest.records import Manifest
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 """Values of ``MASTER_ADDR`` that say that all ranks run on this node."""

@@ -15,9 +15,9 @@ from ..node.installed import AcceptedRevision, InstalledRevision, RestoreResult
 from ..wire.compare import Compatible, compare
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Distrusted, Incompatible, NotFound, Untrusted
+from ..wire.manifest.records import Statement
 from ..wire.names import Lane, Name
-from ..wire.protocol import Rejected, ResolvedRevision
-from ..wire.records import Statement
+from ..wire.requests.protocol import Rejected, ResolvedRevision
 from .ask import ask
 from .packs import BundlePack, RegistryPack
 from .request import NameRequest

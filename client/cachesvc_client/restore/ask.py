@@ -15,7 +15,7 @@ from ..wire.digest import Digest
 from ..wire.durations import duration_text
 from ..wire.errors import CacheSvcError, NotFound, Unavailable
 from ..wire.partitions import known_partition
-from ..wire.protocol import FEW_RESOLVED, ResolveAnswer, ResolvedRevision, ResolveRequest
+from ..wire.requests.protocol import FEW_RESOLVED, ResolveAnswer, ResolvedRevision, ResolveRequest
 from .request import NameRequest
 from .settings import Inquiry, RestoreSettings
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ..node.shared_store import SharedStore
 from ..wire.compare import Compatible, Mismatch, compare, nearness
 from ..wire.names import Name, Tag
-from ..wire.node_list import ListedRevision, NodeList, list_key, newest_first
 from ..wire.partitions import Offered, of_older_models
-from ..wire.protocol import (
+from ..wire.requests.node_list import ListedRevision, NodeList, list_key, newest_first
+from ..wire.requests.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
     Rejected,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..node.installed import AcceptedRevision, InstalledRevision, RestoreResult
 from ..wire.errors import CacheSvcError
-from ..wire.protocol import ANSWER_SECONDS, MAX_WANTED, ResolvedRevision
+from ..wire.requests.protocol import ANSWER_SECONDS, MAX_WANTED, ResolvedRevision
 from .accept import accept_resolved
 from .ask import resolve, use_key
 from .install import install_revision

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ..node.installed import PackSource, RestoreResult
 from ..wire.durations import duration_text
 from ..wire.errors import CacheSvcError, Unavailable
-from ..wire.protocol import ResolvedRevision
-from ..wire.records import PackRecord
+from ..wire.manifest.records import PackRecord
+from ..wire.requests.protocol import ResolvedRevision
 
 if TYPE_CHECKING:
     from ..http.registry import Remote

@@ -10,7 +10,7 @@ from ..wire.digest import Digest
 from ..wire.errors import InvalidRequest
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name, Tag
-from ..wire.protocol import ResolveRequest
+from ..wire.requests.protocol import ResolveRequest
 
 if TYPE_CHECKING:
     pass

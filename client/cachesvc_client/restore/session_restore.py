@@ -18,7 +18,7 @@ from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
-from ..wire.protocol import FEW_RESOLVED
+from ..wire.requests.protocol import FEW_RESOLVED
 from .accept import accept_bundles, accept_name, add_newest
 from .install import install_revision
 from .registry_access import RegistryAccess
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..ranks.agreement import Agreement
     from ..trust.accept import Accepted
     from ..wire.digest import Digest
-    from ..wire.records import Manifest
+    from ..wire.manifest.records import Manifest
     from .node_offers import NodeOffers
     from .on_demand import OnDemand
 

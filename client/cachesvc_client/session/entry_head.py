@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..restore.request import NameRequest
     from ..restore.session_restore import SessionRestore
     from ..trust.accept import Accepted
+    from ..wire.manifest.records import Manifest
     from ..wire.names import Lane
-    from ..wire.records import Manifest
 
 _log = logging.getLogger("cachesvc")
 
@@ -30,8 +30,8 @@ _MOST_JOINED_BYTES = 1 << 30
 
 def is_of_entry(draft: Draft, manifest: Manifest) -> bool:
     """Return whether ``manifest`` is a revision of the entry that ``draft`` would be one of."""
+    from ..wire.manifest.records import Statement, entry_key
     from ..wire.partitions import completed
-    from ..wire.records import Statement, entry_key
 
     statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
     fingerprint = completed(draft.fingerprint, manifest.fingerprint)
@@ -65,7 +65,7 @@ def join_head(
     from ..bundle.pack import PackReader, SourceFile
     from ..kinds import rule_of
     from ..ranks.join_files import join_captures
-    from ..wire.ancestors import MAX_ANCESTORS, in_order, line_of
+    from ..wire.manifest.ancestors import MAX_ANCESTORS, in_order, line_of
 
     if head is None or not _is_own_head(head[0], signer, draft.lane):
         return files, draft

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..restore.session_restore import SessionRestore
     from ..trust.accept import Accepted
     from ..wire.digest import Digest
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
     from .session import Session
 
 _log = logging.getLogger("cachesvc")
@@ -62,7 +62,7 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
     from ..process.process import process
     from ..publication.build_bundle import Draft
     from ..ranks.job import this_job
-    from ..wire.records import Workload
+    from ..wire.manifest.records import Workload
 
     state = process()
     try:
@@ -222,7 +222,7 @@ def publish_with_ranks(
     from ..ranks.join_files import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
 
     if not job.one_node:
         raise Unsupported(
@@ -255,7 +255,7 @@ def _publish_for_all(
     from ..node.ledger import Source, select
     from ..ranks.join_files import join_captures
     from ..wire import codec
-    from ..wire.ancestors import Ancestor, in_order
+    from ..wire.manifest.ancestors import Ancestor, in_order
 
     try:
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..hooks.activity import Moment
     from ..outcome.judge import Report
     from ..process.process import Process
-    from ..wire.reports import ColdStart
+    from ..wire.requests.reports import ColdStart
     from .session import Session
 
 

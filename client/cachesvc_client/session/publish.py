@@ -25,7 +25,7 @@ from .entry_publication import (
 
 if TYPE_CHECKING:
     from ..publication.build_bundle import Draft
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
     from .session import Session
 
 _log = logging.getLogger("cachesvc")
@@ -110,7 +110,7 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     Then there is nothing to publish: each process of a fleet would replace the revision by an equal one, and
     one without a compiler would publish another entry.
     """
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
     from .entry_head import is_of_entry
     from .sessions import attached
 

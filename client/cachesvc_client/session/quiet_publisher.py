@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..publication.as_you_go import RightToPublish
     from ..restore.request import NameRequest
     from ..wire.names import Name
-    from ..wire.protocol import CommitAnswer
+    from ..wire.requests.protocol import CommitAnswer
     from .session import Session
 
 _log = logging.getLogger("cachesvc")

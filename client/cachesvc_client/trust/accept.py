@@ -17,9 +17,9 @@ from ..bundle.seal import PublicKey, TrustedKey
 from ..wire.digest import Digest
 from ..wire.durations import duration_text
 from ..wire.errors import Untrusted
+from ..wire.manifest.records import MAX_AHEAD_MILLISECONDS, Manifest, Statement
+from ..wire.manifest.requirement import Requirement
 from ..wire.names import Lane
-from ..wire.records import MAX_AHEAD_MILLISECONDS, Manifest, Statement
-from ..wire.requirement import Requirement
 
 _DOOR = object()
 """What only this module has, so that nothing else makes an `Accepted`."""

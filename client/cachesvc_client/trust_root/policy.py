@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from ..bundle.seal import PublicKey
 from ..wire.compare import made_with
 from ..wire.errors import Untrusted
+from ..wire.manifest.records import Manifest, Statement
 from ..wire.names import Namespace
-from ..wire.records import Manifest, Statement
 from .metadata import Delegation, Revocation, Targets
 
 

@@ -22,8 +22,8 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.session.sessions import attached
 from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 NAME = Name.parse(sys.argv[1])
 session = cachesvc_client.attach(sys.argv[1])

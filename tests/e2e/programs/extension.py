@@ -59,8 +59,8 @@ if options.pack:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.manifest.records import Workload
     from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
 
     draft = Draft(
         name=Name.parse("team/extension"),

@@ -26,8 +26,8 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
     from cachesvc_client.config.settings import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.manifest.records import Workload
     from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
 
     _, fingerprint = process().prepare(Config.read(), session.result)
     draft = Draft(

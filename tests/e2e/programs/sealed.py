@@ -8,8 +8,8 @@ from cachesvc_client.process.process import process
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session.sessions import open_local
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.records import Workload
 
 config = Config.read()
 

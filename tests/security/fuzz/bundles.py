@@ -24,8 +24,8 @@ from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.errors import Corrupt, NotFound, StorageFull, Untrusted
+from cachesvc_client.wire.manifest.records import FRAME_BYTES, MAX_ENVELOPE_BYTES, PAYLOAD_TYPE, Manifest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
-from cachesvc_client.wire.records import FRAME_BYTES, MAX_ENVELOPE_BYTES, PAYLOAD_TYPE, Manifest
 
 from .choices import json_bytes, mutate, mutate_bytes
 from .parsers import Check, Parser, described

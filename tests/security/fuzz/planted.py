@@ -77,7 +77,7 @@ def the_lane_of_a_statement_is_not_compared() -> None:
 
 @_fault("manifest")
 def a_path_is_not_checked() -> None:
-    from cachesvc_client.wire import records
+    from cachesvc_client.wire.manifest import records
 
     records._PATH = re.compile(".*", re.DOTALL)
 

@@ -14,9 +14,9 @@ from packing import KEY, make_pack
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.queries.provenance import provenance_facts
 from cachesvc_client.wire.errors import Corrupt
-from cachesvc_client.wire.provenance import Dependency, Provenance
-from cachesvc_client.wire.records import PAYLOAD_TYPE
-from cachesvc_client.wire.requirement import Requirement
+from cachesvc_client.wire.manifest.provenance import Dependency, Provenance
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE
+from cachesvc_client.wire.manifest.requirement import Requirement
 
 from .choices import json_bytes, mutate, mutate_bytes
 from .parsers import Check, Parser, described

@@ -19,8 +19,8 @@ from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ALL
+from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.records import PAYLOAD_TYPE
 
 from ..in_process import Answer, Application
 from .choices import json_bytes, mutate, mutate_bytes

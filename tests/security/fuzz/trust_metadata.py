@@ -21,8 +21,8 @@ from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.signed import canonical_json
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
+from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.records import Statement
 
 from .choices import mutate, mutate_bytes
 from .parsers import Check, Parser, described

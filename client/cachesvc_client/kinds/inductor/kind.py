@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...hooks.counters import Observation
     from ...wire.digest import Digest
     from ...wire.factors import Fingerprint
-    from ...wire.reports import KindWork
+    from ...wire.requests.reports import KindWork
 
 _HOST_KERNELS = Hook(
     "torch._inductor.codecache",
@@ -190,7 +190,7 @@ def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
 
 def _work(observed: Observation, compile_seconds: float) -> KindWork:
     """Seconds inside of Triton are Triton's: they lie in those of Inductor."""
-    from ...wire.reports import KindWork
+    from ...wire.requests.reports import KindWork
 
     graphs = observed.graphs_compiled + observed.cpp_builds
     seconds = compile_seconds - observed.seconds.get("triton_compilations", 0.0)

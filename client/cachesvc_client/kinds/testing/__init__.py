@@ -24,9 +24,9 @@ from ...bundle.pack import PackReader, SourceFile, write_pack
 from ...hooks import counters
 from ...node.capture import capture
 from ...node.install import install
+from ...wire.manifest.records import Manifest, Statement, Workload
 from ...wire.names import Namespace, ShortName, Target
-from ...wire.records import Manifest, Statement, Workload
-from ...wire.reports import KindWork
+from ...wire.requests.reports import KindWork
 from .. import KINDS
 from ..folders import Folders
 from ..kind import Kind, KindState, RestoredFacts

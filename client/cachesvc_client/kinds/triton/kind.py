@@ -22,7 +22,7 @@ from .versions import HELPER_BUILDERS
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
     from ...wire.digest import Digest
-    from ...wire.reports import KindWork
+    from ...wire.requests.reports import KindWork
 
 _COMPILED = Hook(
     "triton.knobs",
@@ -184,7 +184,7 @@ def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
 
 
 def _work(observed: Observation, compile_seconds: float) -> KindWork:
-    from ...wire.reports import KindWork
+    from ...wire.requests.reports import KindWork
 
     kernels = observed.triton_compilations + observed.worker_jobs
     return KindWork(kernels, 0, round(observed.seconds.get("triton_compilations", 0.0), 3))

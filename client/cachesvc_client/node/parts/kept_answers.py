@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ...wire.digest import Digest
 from ...wire.durations import MAX_OFFLINE_SECONDS
-from ...wire.protocol import ANSWER_SECONDS
+from ...wire.requests.protocol import ANSWER_SECONDS
 from .pack_store import PackStore
 
 _MAX_ANSWER_BYTES = 192 << 20

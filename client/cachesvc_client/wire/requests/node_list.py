@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import codec
-from .digest import Digest
-from .factors import FactorValue
-from .names import Lane, Name, Tag, Target
+from .. import codec
+from ..digest import Digest
+from ..factors import FactorValue
+from ..names import Lane, Name, Tag, Target
 
 LIST_FORMAT = "cachesvc.node-list/1"
 """Format of the lists that this client writes and reads."""

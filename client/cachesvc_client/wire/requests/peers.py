@@ -10,9 +10,9 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from .digest import Digest
-from .names import Namespace
-from .records import MAX_PACK_BYTES
+from ..digest import Digest
+from ..manifest.records import MAX_PACK_BYTES
+from ..names import Namespace
 
 MAX_OFFERS = 64
 """Largest number of packs that one request offers, and of those that it withdraws."""

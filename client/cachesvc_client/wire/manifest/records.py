@@ -10,14 +10,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..codec import canonical
+from ..digest import Digest
+from ..factors import FactorValue, Facts, Fingerprint
+from ..names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
+from ..partitions import partition
 from .ancestors import Ancestor, check_ancestors
-from .codec import canonical
-from .digest import Digest
-from .factors import FactorValue, Facts, Fingerprint
 from .graph_keys import graph_keys
 from .key_components import MAX_ENCODED
-from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
-from .partitions import partition
 from .proof import Proof
 from .provenance import MAX_STATEMENT_BYTES
 

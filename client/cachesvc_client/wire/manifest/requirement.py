@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from ..text import ValidText
 from .provenance import CHANGED, CLEAN, LOCAL_BUILDER, UNKNOWN, Provenance, is_uri
-from .text import ValidText
 
 _EXAMPLE = "builder=https://github.com/org/app/*, ref=refs/heads/main"
 _NAMES = ("builder", "ref", "tree")

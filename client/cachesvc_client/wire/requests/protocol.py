@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..codec import canonical
+from ..compare import INERT, WITHDRAWN, Difference
+from ..digest import Digest
+from ..factors import FactorValue
+from ..manifest.graph_keys import is_graph_key
+from ..manifest.provenance import BuilderIdentity
+from ..names import Lane, Namespace, ShortName, Tag, Target
 from .claims import ClaimRef
-from .codec import canonical
-from .compare import INERT, WITHDRAWN, Difference
-from .digest import Digest
-from .factors import FactorValue
-from .graph_keys import is_graph_key
-from .names import Lane, Namespace, ShortName, Tag, Target
-from .provenance import BuilderIdentity
 
 API_VERSION = 1
 """Version of the API, in the answers and in the header."""

@@ -63,7 +63,7 @@ class KeyFacts:
     def encode(self) -> str:
         """Returns the text for a manifest. Omits the last keys where the text would be too long; the
         text is empty if nothing fits."""
-        from .codec import canonical
+        from ..codec import canonical
 
         keys = dict(self.keys)
         while keys:
@@ -79,7 +79,7 @@ def decode(text: str) -> KeyFacts:
     """Parses the text of `KeyFacts.encode`. Unpacks ``MAX_RAW`` bytes at most. Raises ``ValueError``."""
     import base64
 
-    from .codec import build, parse_json
+    from ..codec import build, parse_json
 
     try:
         inflate = zlib.decompressobj()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .digest import Digest
+from ..digest import Digest
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 """Type of the statements that this client writes and reads."""

@@ -6,9 +6,9 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from .digest import Digest
-from .factors import FactorValue
-from .names import LATEST, Lane, Namespace, ShortName, Tag
+from ..digest import Digest
+from ..factors import FactorValue
+from ..names import LATEST, Lane, Namespace, ShortName, Tag
 from .protocol import MAX_RESOLVED
 
 REPORT_FORMAT = "cachesvc.report/1"

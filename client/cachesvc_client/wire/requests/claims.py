@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .codec import canonical
-from .digest import Digest
-from .factors import Fingerprint
-from .names import LATEST, Lane, Namespace, ShortName, Tag, Target
-from .partitions import known_partition, partition
-from .records import Manifest
+from ..codec import canonical
+from ..digest import Digest
+from ..factors import Fingerprint
+from ..manifest.records import Manifest
+from ..names import LATEST, Lane, Namespace, ShortName, Tag, Target
+from ..partitions import known_partition, partition
 
 MAX_WAIT_SECONDS = 30
 """Seconds that one request waits at most. A client that waits longer sends another request."""

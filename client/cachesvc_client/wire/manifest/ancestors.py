@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from .digest import Digest
-from .names import Namespace
+from ..digest import Digest
+from ..names import Namespace
 
 if TYPE_CHECKING:
     from .records import Manifest
