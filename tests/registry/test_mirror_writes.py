@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +134,17 @@ def test_a_confirmed_token_counts_for_a_bounded_time_without_the_upstream(tmp_pa
         ok(reader.http.get("/v1/whoami"))
         pair.upstream.kill()
         eventually(lambda: reader.http.get("/v1/whoami").status_code == 503, "the end of the bounded time")
+
+
+def test_an_answer_that_another_version_kept_does_not_count_without_the_upstream(pair: Pair) -> None:
+    token = pair.token("read")["secret"]
+    ok(pair.mirror.api(token).http.get("/v1/whoami"))
+    assert pair.mirror.stop() == 0
+    with contextlib.closing(sqlite3.connect(pair.mirror.data / "index.sqlite3")) as index, index:
+        index.execute("UPDATE upstream_tokens SET token = json_remove(token, '$.life')")
+    pair.mirror.start()
+    pair.upstream.kill()
+    refused(pair.mirror.api(token).http.get("/v1/whoami"), 503, "unavailable", "cannot be checked")
 
 
 def test_the_lag_is_shown(tmp_path: Path, command: Admin, monkeypatch: pytest.MonkeyPatch) -> None:

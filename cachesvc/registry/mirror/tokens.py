@@ -99,7 +99,10 @@ def _last_answer(
     """Returns what the upstream said last, if that was not too long ago."""
     if before is None or before[1] + mirror.offline_seconds <= registry.now:
         raise Unavailable(f"the token cannot be checked: {error.message}", error.hint)
-    return parse_token(before[0])
+    try:
+        return parse_token(before[0])
+    except (KeyError, TypeError, ValueError):  # another version of this program wrote it
+        raise Unavailable(f"the token cannot be checked: {error.message}", error.hint) from None
 
 
 def parse_token(text: bytes | str) -> Token:
