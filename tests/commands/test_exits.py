@@ -144,7 +144,8 @@ def frames(frame):
         frame = frame.f_back
 def waits():
     files = [*frames(sys._current_frames()[threading.main_thread().ident])]
-    return files[0].endswith("threading.py") and any(file.endswith("session/compile_wait.py") for file in files)
+    waiting = any(file.endswith("session/compile_wait.py") for file in files)
+    return files[0].endswith("threading.py") and waiting
 def say_that_it_waits():
     while not (waits() and (time.sleep(0.5) or waits())):
         time.sleep(0.1)
