@@ -178,6 +178,14 @@ def _sums(holdings: Holdings) -> Iterator[Metric]:
     yield _gauge("webhook_oldest_event_seconds", age, holdings.oldest_event_seconds)
     given_up = f"Events of webhooks that were given up in the last 30 days, {whole}"
     yield _gauge("webhook_events_given_up", given_up, holdings.events_given_up)
+    expires = GaugeMetricFamily(
+        "cachesvc_trust_expires_seconds",
+        "Seconds until trust metadata expire that the registry does not sign anew by itself.",
+        labels=["role"],
+    )
+    for role, seconds in holdings.trust_expires.items():
+        expires.add_metric([role], seconds)
+    yield expires
     if holdings.disk is not None:
         disk = "Bytes {} the file system that holds the packs, on the machine of this process."
         yield _gauge("disk_free_bytes", disk.format("that can still be written to"), holdings.disk.free)

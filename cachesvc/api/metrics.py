@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 import cachesvc
 from cachesvc.registry.context import Registry
+from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.requests.claims import CLAIM_STATES
 from cachesvc_client.wire.requests.protocol import API_VERSION
 from cachesvc_client.wire.requests.reports import ReportRequest
@@ -165,6 +166,8 @@ class _Backends(Collector):
             for operation, count in sorted(dict(counts).items()):
                 family.add_metric([operation], count)
             yield family
+        hot = "1 if this process can use the hot store (Redis, or its own memory), else 0."
+        yield GaugeMetricFamily("cachesvc_hot_up", hot, value=float(self._is_hot_up()))
         pool = GaugeMetricFamily(
             "cachesvc_database_connections",
             "Connections to the database in the pool of this process, used and idle.",
@@ -173,6 +176,13 @@ class _Backends(Collector):
         for state, count in self._registry.index.connections().items():
             pool.add_metric([state], count)
         yield pool
+
+    def _is_hot_up(self) -> bool:
+        try:
+            self._registry.hot.check()
+        except CacheSvcError:
+            return False
+        return True
 
 
 async def _metrics(request: Request) -> Metrics:

@@ -265,3 +265,28 @@ def test_a_reason_names_the_setting_that_differs() -> None:
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     for words, line in zip(changes.values(), said.splitlines(), strict=True):
         assert words in line, said
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+def test_a_function_without_a_frame_has_a_reason(tmp_path: Path) -> None:
+    """A comment above a function moves its lines: then the start traces, and says why."""
+    from torch._dynamo.package import SerializedCode
+
+    from cachesvc_client.kinds.frames.arguments import FrameCall
+
+    def code_of(source: str) -> types.CodeType:
+        names: dict[str, Any] = {}
+        exec(compile(source, str(tmp_path / "model.py"), "exec"), names)
+        return next(value.__code__ for name, value in names.items() if name in ("forward", "other"))
+
+    source = "def forward(x):\n    return x + 1\n"
+    frame = stored.RecordedFrame(SerializedCode.from_code_object(code_of(source)), "inductor")
+    name = stored.write(tmp_path, stored.FramesFile([frame], {}, {}))
+    replays = replayer.FrameReplayer(operators.RegisteredFunctions(), lambda _: None)
+    replays.accept(tmp_path / name)
+    for text in (f"# a comment\n{source}", source.replace("1", "2"), source.replace("forward", "other")):
+        assert replays.replay(FrameCall(code_of(text), {}, {}, None, False, None, True), None) is None
+    moved, changed, other = replays.reasons
+    assert moved == "forward (model.py:2): other code, or other lines, than its frames were recorded of"
+    assert changed == "forward (model.py:1): other code, or other lines, than its frames were recorded of"
+    assert other == "other (model.py:1): no frame of it was recorded"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 from registry_inside import LIMITS, ROOT, Clock, Column, Inside, inside
 from registry_making import Server, make
@@ -17,6 +18,7 @@ from test_operation import scraped
 from cachesvc.api import gauges
 from cachesvc.api.metrics import Metrics
 from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.hot.redis import RedisHot
 from cachesvc.registry.access import tokens
 from cachesvc.registry.upkeep import retention
 from cachesvc.schema.access import TokenRequest
@@ -94,6 +96,20 @@ def test_the_oldest_upload_is_one_that_no_commit_has_taken(reg: Inside) -> None:
     reg.clock.now += LIMITS.lease_seconds
     assert age() == 0  # its lease is over: nobody waits for it
     assert second
+
+
+def test_a_hot_store_that_cannot_be_used_is_said(reg: Inside, redis_url: str) -> None:
+    assert values(metrics_of(reg))["cachesvc_hot_up",] == 1
+    server = redis.Redis.from_url(redis_url)
+    hot = RedisHot(redis_url)
+    try:
+        lost = Metrics(replace(reg.registry, hot=hot), lambda: 0)
+        assert values(lost)["cachesvc_hot_up",] == 1
+        server.config_set("min-replicas-to-write", "1")  # as a primary that lost its replicas
+        assert values(lost)["cachesvc_hot_up",] == 0
+    finally:
+        server.config_set("min-replicas-to-write", "0")
+        hot.close()
 
 
 def test_sums_are_read_seldom_and_their_failure_is_said(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from trust_operator import Operator, generate, own_keys, role_keys
 
+from cachesvc.api.metrics import Metrics
 from cachesvc.cli.admin.trust.state import no_metadata_hint
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.registry.context import Registry
@@ -79,6 +81,19 @@ def test_the_first_root_and_its_targets_reach_a_client(operator: Operator) -> No
         ("trust.targets", "targets 1", ROOT.token),
         ("trust.root", "root 1", ROOT.token),
     ]
+
+
+def test_the_gauges_say_when_files_expire_that_the_registry_does_not_sign(operator: Operator) -> None:
+    def expires() -> dict[str, float]:
+        lines = Metrics(operator.reg.registry, lambda: 0).render().decode().splitlines()
+        rows = (re.fullmatch(r'cachesvc_trust_expires_seconds\{role="(.*)"\} (.*)', line) for line in lines)
+        return {row[1]: float(row[2]) for row in rows if row}
+
+    operator.refresh(Files())
+    operator.reg.clock.now = START + 300 * DAY
+    assert expires() == {"root": 65 * DAY, "targets": 65 * DAY}, "the registry signs the others when asked"
+    operator.reg.registry = replace(operator.reg.registry, trust_keys=None)
+    assert expires().keys() == {"root", "targets", "snapshot", "timestamp"} and expires()["timestamp"] < 0
 
 
 def test_without_an_online_key_nothing_is_made_and_nothing_is_taken(inner: Inside, tmp_path: Path) -> None:

@@ -177,6 +177,22 @@ def _is_old(file: TrustFile, now: int) -> bool:
     return file.expires - now < files.LIFETIME[file.role] // 2
 
 
+def elsewhere_signed(registry: Registry, unit: Unit) -> dict[str, int]:
+    """Return the seconds until the newest file of each role expires that this registry does not sign anew
+    by itself: its key is with the operator, or gone. Nothing in a registry without trust metadata."""
+    newest = {role: unit.trust.newest(role) for role in files.LIFETIME}
+    if newest["root"] is None:
+        return {}
+    keys = registry.trust_keys
+    root = newest_root(unit)
+    own = _signable(root, keys, list(newest)) if keys is not None and signs_online(root, keys) else []
+    return {
+        role: file.expires - registry.now
+        for role, file in newest.items()
+        if file is not None and role not in own
+    }
+
+
 def _signable(root: Root, keys: TrustKeys, roles: list[str]) -> list[str]:
     """Returns those of ``roles`` that the registry signs itself: an operator's root and targets are not."""
     own = {"root": signs_all, "targets": signs_targets}

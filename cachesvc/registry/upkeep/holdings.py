@@ -9,6 +9,7 @@ from cachesvc.domain.retention import DAY
 from cachesvc.schema.namespaces import NamespaceRecord
 
 from ..context import Registry
+from ..trust.metadata import elsewhere_signed
 from .quota import effective_quota
 
 EXPIRING_DAYS = (7, 30)
@@ -33,7 +34,8 @@ class Holdings:
     ``oldest_upload_seconds``: age of the oldest upload under way; 0 if there is none. ``disk``: that of the
     packs; ``None`` if they are not in a folder of this machine. ``events_waiting``: of webhooks, which their
     receivers have not got yet; ``oldest_event_seconds``: age of the oldest of them; ``events_given_up``: in
-    the last 30 days."""
+    the last 30 days. ``trust_expires``: seconds until a file of the trust metadata expires that the registry
+    does not sign anew by itself, by role."""
 
     namespaces: tuple[NamespaceUse, ...]
     expiring: dict[int, int]
@@ -42,6 +44,7 @@ class Holdings:
     events_waiting: int
     oldest_event_seconds: int
     events_given_up: int
+    trust_expires: dict[str, int]
 
     @property
     def fullest_quota(self) -> float | None:
@@ -59,6 +62,7 @@ def read_holdings(registry: Registry) -> Holdings:
         expiring = {days: unit.tokens.count_expiring(now, now + days * DAY) for days in EXPIRING_DAYS}
         oldest = unit.uploads.oldest_unfinished(now)
         waiting, oldest_event, given_up = unit.webhooks.backlog()
+        trust_expires = elsewhere_signed(registry, unit)
     return Holdings(
         tuple(_use(registry, row) for row in namespaces),
         expiring,
@@ -67,6 +71,7 @@ def read_holdings(registry: Registry) -> Holdings:
         waiting,
         0 if oldest_event is None else max(now - oldest_event, 0),
         given_up,
+        trust_expires,
     )
 
 

@@ -8,6 +8,7 @@ guard is lost, and Dynamo checks them before each later call.
 from __future__ import annotations
 
 import logging
+import os
 import time
 import types
 from collections import Counter
@@ -79,11 +80,12 @@ class FrameReplayer:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
         differences: list[str] = []
-        of_another_rank = False
+        of_another_rank = has_frames = False
         try:
             here: _Here | None = None
             for path, file in self._read().items():
                 for frame in file.of(call.code):
+                    has_frames = True
                     match = _Match(frame, file, self._comparison(path.name))
                     try:
                         here = here or _here(call, backend)
@@ -99,6 +101,8 @@ class FrameReplayer:
                     return answer
             if of_another_rank and not differences:
                 differences.append(f"{call.name}: recorded by other ranks of the job alone")
+            if not has_frames:
+                differences.append(f"{call.name}: {self._why_absent(call.code)}")
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
             differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             _log.debug("recorded frames are of no use here", exc_info=True)
@@ -106,6 +110,12 @@ class FrameReplayer:
             self.seconds += time.perf_counter() - begin
         self.reasons.update(differences)
         return None
+
+    def _why_absent(self, code: types.CodeType) -> str:
+        """Return why no file has a frame of a function."""
+        if any(file.has_namesake(code) for file in self._files.values() if file is not None):
+            return "other code, or other lines, than its frames were recorded of"
+        return "no frame of it was recorded"
 
     def _read(self) -> Mapping[Path, _File]:
         """Return the files, which are read when they are first needed."""
@@ -161,6 +171,10 @@ class _File:
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
         return [frame for known, frame in self._frames if known == code]
+
+    def has_namesake(self, code: types.CodeType) -> bool:
+        """Return whether there are frames of a function with the same name in a file of the same name."""
+        return any(_place(known) == _place(code) for known, _ in self._frames)
 
     def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
         """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
@@ -224,6 +238,10 @@ def _code(serialized: Any) -> types.CodeType:
 
     code: types.CodeType = SerializedCode.to_code_object(serialized)
     return code
+
+
+def _place(code: types.CodeType) -> tuple[str, str]:
+    return code.co_name, os.path.basename(code.co_filename)
 
 
 def _changed_operator(frame: RecordedFrame, registered: RegisteredFunctions) -> str:
