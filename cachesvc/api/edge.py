@@ -22,6 +22,7 @@ from cachesvc_client.wire.errors import (
     InvalidRequest,
     NotFound,
     ProtocolMismatch,
+    StorageFull,
     Unavailable,
     to_wire,
 )
@@ -182,7 +183,9 @@ def install(app: FastAPI, metrics: Metrics) -> None:
 async def _on_own_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CacheSvcError)
     if error.status >= 500:
-        _log.error("%s %s [%s]: %s", request.method, request.url.path, request.state.request_id, error)
+        # A full quota or disk is the operator's to widen, and has alerts of its own.
+        level = logging.WARNING if isinstance(error, StorageFull) else logging.ERROR
+        _log.log(level, "%s %s [%s]: %s", request.method, request.url.path, request.state.request_id, error)
     return failure(error)
 
 

@@ -276,6 +276,9 @@ def test_a_server_survives_a_full_disk_and_reports_it(own_server: Server) -> Non
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
     ok(server.api().put(upload, publication.pack))
     assert ok(server.api().commit(upload, publication))["created"]
+    lines = server.end()
+    assert any("WARNING" in line and "make room" in line for line in lines), lines
+    assert not any("ERROR" in line for line in lines), "nothing in the registry is broken"
 
 
 def test_a_publish_after_kill_9_at_any_step_ends_in_the_same_state(own_server: Server) -> None:
