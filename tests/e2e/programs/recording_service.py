@@ -101,7 +101,7 @@ for line in sys.stdin:
             answer["seconds"] = time.perf_counter() - begin
             eager = model(x)
             answer["difference"] = float((output - eager).abs().max())
-    seen = process().observer.snapshot()
-    answer |= {"traces": seen.traces, "compilations": seen.compilations, "why": [*process().explain(())]}
-    print(json.dumps(answer | {"not_recorded": [*process().not_recorded()]}), flush=True)
+    seen = process().output.observer.snapshot()
+    answer |= {"traces": seen.traces, "compilations": seen.compilations, "why": [*process().all_kinds.explain(())]}
+    print(json.dumps(answer | {"not_recorded": [*process().all_kinds.not_recorded()]}), flush=True)
 os._exit(0)

@@ -47,7 +47,7 @@ def publish(target):
 
 def wait_until_published(_):
     end = time.monotonic() + 60
-    while not process()._published and time.monotonic() < end:
+    while not process().files._published and time.monotonic() < end:
         time.sleep(0.2)
 
 
