@@ -184,6 +184,7 @@ def _pages(server: Registry, shape: Shape) -> Iterator[tuple[str, str]]:
     yield "usage, largest", "/ui/usage"
     yield "usage, saved most", "/ui/usage?by=dearest"
     yield "usage, unused", "/ui/usage?by=coldest"
+    yield "misses", "/ui/misses"
     yield "claims", "/ui/claims"
     if shape.namespace == "*":
         yield "collection", "/ui/collection"

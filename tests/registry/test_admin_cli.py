@@ -675,7 +675,7 @@ def test_every_mistake_is_reported_in_one_line(admin: Admin, monkeypatch: pytest
         (("revisions", "show", Digest.of(b"?")), 4, "does not exist"),
         (("revisions", "show", "a/b"), 2, "hex digits"),
         (("tokens", "revoke", "t-none"), 4, "does not exist"),
-        (("tokens", "expire", "../gc"), 4, "does not exist"),
+        (("tokens", "expire", "../gc", "--now"), 4, "does not exist"),
         (("namespaces", "show", "nowhere"), 4, "does not exist"),
         (("names", "list", "A B"), 4, "nothing is under A B"),
         (("entries", "list", "a/B"), 2, "not a name"),

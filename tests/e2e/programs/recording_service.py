@@ -102,6 +102,10 @@ for line in sys.stdin:
             eager = model(x)
             answer["difference"] = float((output - eager).abs().max())
     seen = process().output.observer.snapshot()
-    answer |= {"traces": seen.traces, "compilations": seen.compilations, "why": [*process().all_kinds.explain(())]}
+    answer |= {
+        "traces": seen.traces,
+        "compilations": seen.compilations,
+        "why": [*process().all_kinds.explain(())],
+    }
     print(json.dumps(answer | {"not_recorded": [*process().all_kinds.not_recorded()]}), flush=True)
 os._exit(0)

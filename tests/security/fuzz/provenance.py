@@ -87,8 +87,10 @@ def open_requirement(folder: Path) -> Iterator[Check]:
         if builder.endswith("*"):
             owner = builder.split("://", 1)[1].split("/")[1].rstrip("*@#")
             assert owner and builder[-2] in "/@#", builder
-            assert requirement.difference(builder[:-2] + "-of-others/x", ref) is not None, requirement
-        assert requirement.difference(None, "refs/heads/main") is not None
+            assert requirement.difference(builder[:-2] + "-of-others/x", ref, "clean") is not None, (
+                requirement
+            )
+        assert requirement.difference(None, "refs/heads/main", "clean") is not None
         return f"accepted {builder[-1:] == '*'} {ref is None}"
 
     yield one
