@@ -271,7 +271,7 @@ def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> No
     assert "Nothing went cold today" in browser.page("/ui").text
     own_site.start("llama", "e", "inert", why="changed")
     assert "Nothing went cold" not in browser.page("/ui").text
-    own_site.inside.clock.now += USED_STEP_SECONDS + 1
+    own_site.inside.clock.now += 86_400
     assert "Nothing went cold today" in own_site.browser("admin").page("/ui").text
 
 

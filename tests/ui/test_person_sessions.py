@@ -33,12 +33,14 @@ def test_a_login_ends_with_its_time_and_a_logout_and_a_revocation(
     answer = browser.send(browser.page("/ui/names"), "/ui/logout")
     assert answer.status_code == 303 and is_login(with_session(shared_site, stolen).get("/ui/names"))
     assert all(
-        row.revoked for row in logins(shared_site).values() if row.expires > shared_site.inside.clock()
+        row.life.revoked
+        for row in logins(shared_site).values()
+        if row.life.expires > shared_site.inside.clock()
     )
     browser, admin = log_in(shared_site, provider, "bob"), shared_site.browser("admin")
-    [token] = [name for name, row in logins(shared_site).items() if row.label == "bob" and not row.revoked][
-        -1:
-    ]
+    [token] = [
+        name for name, row in logins(shared_site).items() if row.label == "bob" and not row.life.revoked
+    ][-1:]
     confirm(admin, f"/ui/change/tokens/{token}/revoke")
     answer = browser.get("/ui/names")
     assert is_login(answer) and "was revoked" in answer.text
@@ -52,7 +54,9 @@ def test_a_login_s_token_has_no_secret_and_gets_none(shared_site: Site, provider
     browser = log_in(shared_site, provider, "ada")
     registry = shared_site.inside.registry
     [token] = [
-        name for name, row in logins(shared_site).items() if not row.revoked and row.label.startswith("Ada")
+        name
+        for name, row in logins(shared_site).items()
+        if not row.life.revoked and row.label.startswith("Ada")
     ][-1:]
     for secret in (token, f"login {token}", browser.http.cookies[COOKIE], provider.tokens_given[-1]):
         headers = {"Authorization": f"Bearer {secret}"}
