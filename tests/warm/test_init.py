@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -256,4 +257,5 @@ def test_what_init_writes_is_warmed_and_a_fresh_start_of_the_program_hits(regist
         CACHESVC_STORE=str(tmp_path / "store"),
     )
     assert "answer (2, 16)" in service.stdout
-    assert "hit: nothing compiled" in service.stderr
+    # Under CI=true this torch has another setting than in the builder, so that a hit traces, and says so.
+    assert re.search(r": hit(, but traced: .*error_on_custom_op_aliasing)?: nothing compiled", service.stderr)
