@@ -32,27 +32,27 @@ class Reserve:
         self._lock = threading.Lock()
         self._short = False
         if path is not None and not size:
-            with suppress(OSError):  # a setting of before
+            with suppress(OSError):  # an earlier setting asked for one
                 path.unlink(missing_ok=True)
 
-    @property
-    def short(self) -> bool:
-        """Whether the disk is too full for anything but deletions; releases or makes the reserve first."""
+    def tend(self) -> bool:
+        """Release the reserve if the disk is full, or make it again if there is room. Return whether the disk
+        is too full for anything but deletions."""
         if self._path is not None and self._wanted:
             # A disk that does not say what room it has is judged by the writes themselves.
             with self._lock, suppress(OSError):
-                self._tend(self._path)
+                self._look(self._path)
         return self._short
 
     def demand(self) -> None:
         """Raise ``StorageFull`` while only deletions may write."""
-        if self.short:
+        if self.tend():
             raise StorageFull(
                 "the registry's disk is full: it is read-only until there is room",
                 "make room on that disk: cachesvc admin entries delete, then gc --apply",
             )
 
-    def _tend(self, path: Path) -> None:
+    def _look(self, path: Path) -> None:
         found = os.statvfs(path.parent)
         free = found.f_bavail * found.f_frsize
         size = min(self._wanted, found.f_blocks * found.f_frsize // SHARE_OF_DISK)

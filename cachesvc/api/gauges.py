@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -31,7 +32,35 @@ MOST_NAMESPACES = 1000
 _READER = Token("metrics", "the metrics", Role.read, ANY)
 """Who reads the misses of every namespace; its rows are shown with names only where the operator says so."""
 
+T = TypeVar("T")
 _log = logging.getLogger("cachesvc.metrics")
+
+
+class SharedRead(Generic[T]):
+    """What is read of the index once for several requests for the metrics, since a read may be slow."""
+
+    def __init__(self, what: str, *, read: Callable[[], T]) -> None:
+        """``what``: for the log, where it cannot be read."""
+        self._what, self._read = what, read
+        self._lock = threading.Lock()
+        self._last: T | None = None
+        self._until = 0.0
+
+    def get(self) -> T | None:
+        """Return an answer at most as old as ``FRESH_SECONDS`` and ``SHARE`` allow; ``None`` if the index
+        could not be read. Requests that come while it is read wait for that, and read nothing themselves."""
+        with self._lock:
+            began = time.monotonic()
+            if began < self._until:
+                return self._last
+            try:
+                self._last = self._read()
+            except CacheSvcError as error:
+                _log.warning("%s could not be read: %s", self._what, error)
+                self._last = None
+            ended = time.monotonic()
+            self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
+            return self._last
 
 
 class RegistryGauges(Collector):
@@ -42,39 +71,21 @@ class RegistryGauges(Collector):
     """
 
     def __init__(self, registry: Registry, *, namespaces: bool) -> None:
-        self._registry, self._namespaces = registry, namespaces
-        self._lock = threading.Lock()
-        self._holdings: Holdings | None = None
-        self._until = 0.0
+        self._namespaces = namespaces
+        self._holdings = SharedRead("the gauges of the registry", read=lambda: read_holdings(registry))
 
     def describe(self) -> tuple[Metric, ...]:
         """Returns nothing, so that a collector's registration reads no index."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        holdings = self._read()
+        holdings = self._holdings.get()
         up = "1 if the last look of this process at the index succeeded, else 0."
         yield _gauge("index_up", up, float(holdings is not None))
         if holdings is not None:
             yield from _sums(holdings)
             if self._namespaces:
                 yield from _by_namespace(holdings)
-
-    def _read(self) -> Holdings | None:
-        """Returns sums that are at most as old as ``FRESH_SECONDS`` and ``SHARE`` allow. Requests that come
-        while they are read wait for them, and read nothing themselves."""
-        with self._lock:
-            began = time.monotonic()
-            if began < self._until:
-                return self._holdings
-            try:
-                self._holdings = read_holdings(self._registry)
-            except CacheSvcError as error:
-                _log.warning("the gauges of the registry could not be read: %s", error)
-                self._holdings = None
-            ended = time.monotonic()
-            self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
-            return self._holdings
 
 
 class MirrorGauges(Collector):
@@ -99,17 +110,15 @@ class MissGauges(Collector):
     same. ``names``: shows each name."""
 
     def __init__(self, registry: Registry, *, names: bool) -> None:
-        self._registry, self._names = registry, names
-        self._lock = threading.Lock()
-        self._rows: tuple[Miss, ...] | None = None
-        self._until = 0.0
+        self._names = names
+        self._rows = SharedRead("the misses", read=lambda: list_misses(registry, _READER).rows)
 
     def describe(self) -> tuple[Metric, ...]:
         """Returns nothing, so that a collector's registration reads no index."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        rows = self._read()
+        rows = self._rows.get()
         if rows is None:
             return
         days = f"in the last {DAYS} days and would compile again, of the names that cost most; by reason."
@@ -124,19 +133,6 @@ class MissGauges(Collector):
         yield from (starts, spent)
         if self._names:
             yield _misses_by_name(rows)
-
-    def _read(self) -> tuple[Miss, ...] | None:
-        with self._lock:
-            began = time.monotonic()
-            if began >= self._until:
-                try:
-                    self._rows = list_misses(self._registry, _READER).rows
-                except CacheSvcError as error:
-                    _log.warning("the misses could not be read: %s", error)
-                    self._rows = None
-                ended = time.monotonic()
-                self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
-            return self._rows
 
 
 def _misses_by_name(rows: tuple[Miss, ...]) -> Metric:

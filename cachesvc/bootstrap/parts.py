@@ -75,7 +75,7 @@ def reserve_of(settings: Settings) -> Reserve:
     if not settings.embedded:
         return Reserve()
     reserve = Reserve(settings.data / "reserve", settings.reserve_bytes)
-    _ = reserve.short
+    reserve.tend()
     return reserve
 
 

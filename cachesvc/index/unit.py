@@ -137,7 +137,7 @@ class Index:
     @contextmanager
     def write(self) -> Iterator[Unit]:
         """Runs one transaction, which is durable when the block ends."""
-        _ = self._reserve.short  # a full disk has the reserve's bytes before the transaction needs them
+        self._reserve.tend()  # on a full disk its bytes are free before the transaction needs them
         with self._turn, _writing(self._writing) as unit:
             yield unit
 

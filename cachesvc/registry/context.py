@@ -117,5 +117,5 @@ class Registry:
     def grace_ends(self) -> int:
         """When an object may be deleted that loses its last reference now: at once if the disk of the packs
         is full. A download under way has its file open, and ends."""
-        hurry = self.packs.on_disk is not None and self.packs.reserve.short
+        hurry = self.packs.on_disk is not None and self.packs.reserve.tend()
         return 0 if hurry else self.now + self.limits.grace_seconds

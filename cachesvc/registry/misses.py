@@ -38,13 +38,14 @@ def list_misses(
     with registry.index.read() as unit:
         names = unit.cold_starts.names(where, by.lane, since, MAX_NAMES + 1)
     rows: list[Miss] = []
+    known: dict[Namespace, list[str]] = {}
     more = max(0, len(names) - MAX_NAMES)
     for name in names[:MAX_NAMES]:
         answer = list_wanted(registry, by, name, by.lane, days)
         more += answer.more
         if answer.rows:
             with registry.index.read() as unit:
-                rows += _explained(unit, by, name, answer.rows)
+                rows += _explained(unit, by, name, answer.rows, known)
     rows.sort(
         key=lambda one: (-one.wanted.spent, -one.wanted.starts, one.wanted.name, one.wanted.environment)
     )
@@ -52,14 +53,19 @@ def list_misses(
     return MissesAnswer(tuple(rows[:MAX_WANTED_ROWS]), more)
 
 
-def _explained(unit: Unit, by: Token, name: Name, rows: tuple[WantedTarget, ...]) -> Iterator[Miss]:
-    """Yield the rows of one name with their reason."""
+def _explained(
+    unit: Unit, by: Token, name: Name, rows: tuple[WantedTarget, ...], known: dict[Namespace, list[str]]
+) -> Iterator[Miss]:
+    """Yield the rows of one name with their reason. ``known``: the names of the namespaces that were read for
+    this answer, which may be many."""
     lanes = [None, *([by.lane] if by.lane else [])]
     tags = unit.listing.tags(name.namespace, name.name, lanes)
     reason, near = "no-entry", None
     if not tags:
-        known = [row.name for row in unit.listing.names(name.namespace, lanes)]
-        reason, near = "no-such-name", nearest(name.name, _of_like_length(name.name, known))
+        if name.namespace not in known:
+            known[name.namespace] = [row.name for row in unit.listing.names(name.namespace, lanes)]
+        near = nearest(name.name, _of_like_length(name.name, known[name.namespace]))
+        reason = "no-such-name"
         near = f"{name.namespace}/{near}" if near else None
     elif name.tag not in tags:
         tag = nearest(name.tag, tags) or (LATEST if LATEST in tags else tags[0])

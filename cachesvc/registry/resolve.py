@@ -341,7 +341,7 @@ def _record_use(registry: Registry, rows: Iterable[Candidate]) -> None:
     older model has is not used by an offer that no one asked for: the report of a start says whether it
     is."""
     stale = unrecorded_uses(registry, ((row.revision, row.last_used) for row in rows))
-    if stale and not registry.packs.reserve.short:
+    if stale and not registry.packs.reserve.tend():
         with suppress(CacheSvcError), registry.index.write() as unit:
             unit.entries.used(stale, registry.now)
 

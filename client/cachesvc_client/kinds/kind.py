@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..wire.factors import Fingerprint
     from ..wire.requests.reports import KindWork
 
+TRACED_ALL_THE_SAME = "traced all the same: "
+"""Begins a reason of `KindState.explain` for which functions were traced that the entry could have spared."""
 Home = Literal["private", "inside", "process"]
 """Where a kind's folder lies unless the user names one. *private*: in the folder of the process's trust scope
 and revisions. *inside*: in the folder of the first kind, whoever named that. *process*: in a folder that no

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..graphs.key_components import component_differences
 from ..hooks.counters import Observation
+from ..kinds.kind import TRACED_ALL_THE_SAME
 from ..node.installed import InstalledRevision
 from ..wire.compare import Difference
 from ..wire.digest import Digest
@@ -34,8 +35,6 @@ ONLY_KERNELS = (
 """Reason of a start that built kernels for restored graphs, where nothing else is known."""
 TRACED_AGAIN = "the machine code was restored, and no trace under PyTorch's key for it"
 """What it means that a hit traced graphs."""
-TRACED_ALL_THE_SAME = "traced all the same: "
-"""Begins the reason for which functions of a hit were traced, though the entry has their frames."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 """An outcome, see `Report`."""
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...environment.variables import is_eager_policy
 from ...hooks import counters, imports
 from ...hooks.table import Hook
-from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import TRACED_ALL_THE_SAME, Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
 from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD, SOURCES
 from .rules import RULES
 from .versions import is_known
@@ -166,7 +166,7 @@ class FramesState(KindState):
         """Yield why frames were traced although the entry holds them."""
         reasons = self._replayer.reasons.most_common(_MOST_REASONS) if self._replayer is not None else []
         for reason, _ in reasons:
-            yield f"traced all the same: {reason}"
+            yield TRACED_ALL_THE_SAME + reason
 
     def not_recorded(self) -> Iterable[str]:
         """Yield why frames were not recorded, by function."""
