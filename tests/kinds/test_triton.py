@@ -157,6 +157,10 @@ def test_a_call_of_ptxas_for_its_version_is_no_compilation(ptxas: str) -> None:
     name = child_processes.program_name(program, [program, "--version"])
     assert name == f"{program} --version"
     assert child_processes.program_name("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
+    asked = child_processes.program_name(
+        "/opt/gcc/bin/gcc", ["/opt/gcc/bin/gcc", "-x", "c++", "-fsyntax-only", os.devnull]
+    )
+    assert not counters.is_compiler(asked) and counters.is_compiler("/opt/gcc/bin/gcc")
     before = len(child_processes._programs)
     observer = counters.Observer()
     try:
@@ -303,6 +307,85 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
     move_folder(tmp_path / "builder", tmp_path / "service", tmp_path)
     assert count_programs("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
     assert KIND.variable == "TRITON_CACHE_DIR"
+
+
+TUNING = """
+import json, os, sys, tempfile
+from pathlib import Path
+from cachesvc_client.kinds.kind import ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.triton.kind import TritonState
+state, waited, root = TritonState(), [], Path(os.environ["TRITON_CACHE_DIR"])
+state.use_folder(root)
+state.install_hooks(ProcessCallbacks(lambda: waited.append(1), lambda event: None))
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+import kernel
+
+class Driver:  # Stands for a GPU: timings depend on nothing but its architecture.
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_benchmarker = staticmethod(lambda: lambda call, quantiles: measured.append(1) or [1.0, 1.0, 1.0])
+
+measured, hook = [], (lambda arguments: None)
+driver.set_active(Driver())
+
+def tune(sizes, **more):
+    configs = [triton.Config({"BLOCK": size}, **more) for size in sizes]
+    tuner = triton.autotune(configs=configs, key=["n"])(kernel.doubled)
+    tuner.nargs = {}
+    before = len(measured)
+    bench = lambda: (setattr(tuner, "configs_timings", {c: tuner._bench(config=c) for c in configs}))
+    tuner.check_disk_cache((7,), configs, bench)
+    return len(measured) - before
+
+work = tune([16, 32]), tune([16, 32, 64], pre_hook=hook)
+if sys.argv[1:] == ["elsewhere"]:  # as Helion does while it searches
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        driver_module = __import__("triton.backends.nvidia.driver", fromlist=["CudaUtils"])
+        driver_module.CudaUtils()
+        os.environ["TRITON_CACHE_DIR"] = str(root)
+made = sorted(path for path, _ in state.made_files(root).items())
+used, reasons = sorted(state.used_files(root)), list(state.explain(RestoredFacts({}, [{}])))
+print(json.dumps({"measured": work, "waited": len(waited), "made": made, "used": used, "reasons": reasons}))
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
+)
+def test_timings_of_autotune_travel_and_a_kernel_that_is_tuned_again_is_named(tmp_path: Path) -> None:
+    for name, text in (("program.py", TUNING), ("kernel.py", KERNEL)):
+        (tmp_path / name).write_text(text)
+    build_libcuda(tmp_path / "cuda")
+
+    def run(place: str, *arguments: str) -> dict[str, list[object]]:
+        env = {
+            **{name: value for name, value in os.environ.items() if name != "TRITON_CACHE_AUTOTUNING"},
+            "TRITON_CACHE_DIR": str(tmp_path / place),
+            "TRITON_LIBCUDA_PATH": str(tmp_path / "cuda"),
+            "LD_LIBRARY_PATH": str(tmp_path / "cuda"),
+        }
+        program = [sys.executable, str(tmp_path / "program.py"), *arguments]
+        result = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr[-3000:]
+        answer: dict[str, list[object]] = json.loads(result.stdout)
+        return answer
+
+    built = run("builder", "elsewhere")
+    assert built["measured"] == [2, 3] and built["waited"]
+    [library] = [path for path in built["made"] if str(path).endswith(".so")]
+    [timings] = [path for path in built["made"] if str(path).endswith(".autotune.json")]
+    assert "cuda_utils" in str(library) and (tmp_path / "builder" / str(library)).is_file()
+    move_folder(tmp_path / "builder", tmp_path / "service", tmp_path)
+    again = run("service")
+    assert again["measured"] == [0, 3] and again["used"] == [timings] and again["made"] == []
+    [reason] = again["reasons"]
+    assert reason == (
+        "triton.autotune tuned doubled here: Triton keeps no timings where a configuration has a hook, "
+        "or nothing tells two calls apart"
+    )
+    assert any("no restored timings" in str(reason) for reason in run("empty")["reasons"])
 
 
 def copy_triton(site: Path) -> None:

@@ -22,6 +22,8 @@ EVERY_PROCESS = Path(__file__).parents[1] / "every_process"
 OBSERVE = "CACHESVC_OBSERVE"
 """Variable with the path of the log: a Python process that has it lists there what it starts. Services never
 have it."""
+SYNTAX_ONLY = "-fsyntax-only"
+"""Option with which a compiler reads a source and makes nothing."""
 _LONGEST_NAME = 1024
 """Characters of a program's name in the log, at most."""
 
@@ -79,13 +81,14 @@ def python_path(present: str) -> str:
 def program_name(program: str, command: Any) -> str:
     """Return the name that is listed for a started program.
 
-    A compiler that is asked for its version compiles nothing, so the name says it. Triton asks ptxas, whose
-    version is in every kernel's key (``triton/backends/nvidia/compiler.py``), and cachesvc an unknown g++.
+    A compiler that is asked for its version, or whether it runs, compiles nothing, so the name says it.
+    Triton asks ptxas, whose version is in every kernel's key (``triton/backends/nvidia/compiler.py``), and
+    cachesvc an unknown compiler (`environment.cxx`).
     """
     words = [_text(word) for word in command] if isinstance(command, (list, tuple)) else []
     if words[1:] == ["--version"]:
         return f"{program} --version"
-    return program
+    return f"{program} {SYNTAX_ONLY}" if SYNTAX_ONLY in words else program
 
 
 def _open_log() -> Path:

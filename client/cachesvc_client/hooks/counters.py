@@ -201,7 +201,8 @@ def _count_elsewhere() -> None:
 def is_compiler(name: str) -> bool:
     """Return whether a program compiles, by the name that `child_processes` lists."""
     program = Path(name).name
-    return program.split("-")[0] in COMPILERS and not program.endswith(" --version")
+    asked = program.endswith((" --version", f" {child_processes.SYNTAX_ONLY}"))
+    return program.split("-")[0] in COMPILERS and not asked
 
 
 def compiling() -> bool:

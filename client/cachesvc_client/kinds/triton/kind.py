@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...hooks.table import Hook
-from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks
+from ...wire.errors import CacheSvcError, printable
+from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from ..own_place import default_folder
 from ..rules import is_newer
 from . import key
@@ -50,13 +51,24 @@ _HELPERS = tuple(
     )
     for module, function, since, until in HELPER_BUILDERS
 )
-_AUTOTUNER = Hook(
-    "triton.runtime.autotuner",
-    "Autotuner.__init__",
-    "keeps the timings of triton.autotune in the folder",
-    "kernels of the application under triton.autotune may be tuned again",
-    role="gpu",
+_AUTOTUNER, _TUNES, _NAMES_FOLDER = (
+    Hook(
+        "triton.runtime.autotuner",
+        path,
+        f"{purpose} the timings of triton.autotune",
+        "kernels of the application under triton.autotune may be tuned again",
+        role="gpu",
+    )
+    for path, purpose in (
+        ("Autotuner.__init__", "keeps"),
+        ("Autotuner.check_disk_cache", "waits for, and records,"),
+        ("get_cache_manager", "finds the folder of"),
+    )
 )
+
+
+_NEVER_KEPT = "Triton keeps no timings where a configuration has a hook, or nothing tells two calls apart"
+_OTHER_TIMINGS = "no restored timings are for its code, its configurations and these arguments"
 
 
 class TritonState(KindState):
@@ -69,7 +81,16 @@ class TritonState(KindState):
         self._made: dict[Path, int] = {}
         """Those among them whose files this process compiled, and when they were there (`time.time_ns`)."""
         self._key = key.TritonKey()
+        self._root: Path | None = None
+        self._timings: dict[int, Path] = {}
+        """The folder of timings that a thread asked for last."""
+        self._tuned: dict[tuple[str, str], None] = {}
+        """The kernels that ``triton.autotune`` tuned here, with the reason."""
         self._opened: Callable[[], None] = lambda: None
+
+    def use_folder(self, root: Path) -> None:
+        """Note the folder in which restored libraries are looked for, and to which built ones are copied."""
+        self._root = root
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of Triton.
@@ -95,6 +116,13 @@ class TritonState(KindState):
             # Triton 3.8 has the first name too and calls the third from it, which finds the library loaded.
             helper.install(build, reaches=(CacheSvcError,))
         _AUTOTUNER.install(_keep_timings)
+
+        def tune(call: imports.Call) -> Any:
+            callbacks.before_compile()
+            return self._record_timings(call)
+
+        _TUNES.install(callbacks.noting(tune), reaches=(CacheSvcError,))
+        _NAMES_FOLDER.install(self._name_folder)
         self._key.install_hooks()
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
@@ -136,20 +164,46 @@ class TritonState(KindState):
             self._made.update(dict.fromkeys(folders, time.time_ns()))
         self._opened()
 
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why ``triton.autotune`` tuned a kernel here."""
+        if restored.revisions:
+            for name, reason in list(self._tuned):
+                yield f"triton.autotune tuned {printable(name)[:100]} here: {reason}"
+
+    def _name_folder(self, call: imports.Call) -> Any:
+        manager = call()
+        if folder := getattr(manager, "cache_dir", None):
+            self._timings[threading.get_ident()] = Path(folder)
+        return manager
+
+    def _record_timings(self, call: imports.Call) -> Any:
+        """Run Triton's look-up of timings, which measures where it finds none, and note the file's folder."""
+        self._timings.pop(threading.get_ident(), None)
+        found = call()
+        folder = self._timings.pop(threading.get_ident(), None)
+        if folder is not None:
+            self.folders.add(folder)
+        if found is False:
+            if folder is not None:
+                self._made[folder] = time.time_ns()
+            reason = _NEVER_KEPT if folder is None else _OTHER_TIMINGS
+            self._tuned[_kernel_name(call.args[0]), reason] = None
+        return found
+
     def _load_helper(self, call: imports.Call) -> Any:
         """Run in the place of Triton's function that builds a host library.
 
         Triton's answer is the loaded module, or the library's path where the caller asks for that.
         """
         request = helper_request(call)
-        library = request.answer() if request else None
+        library = request.answer(self._root) if request else None
         began = None
         if library is None:
             began = time.time_ns()
             library = call()
         path = library if isinstance(library, str) else getattr(library, "__file__", None)
         if path:
-            kept = request.keep(Path(path)) if request else Path(path)
+            kept = request.keep(Path(path), self._root) if request else Path(path)
             self.folders.add(kept.parent)
             if began is not None and is_newer(Path(path), began):
                 self._made[kept.parent] = time.time_ns()
@@ -177,6 +231,11 @@ def _keep_timings(call: imports.Call) -> None:
         autotuner.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"
 
 
+def _kernel_name(autotuner: Any) -> str:
+    """Return the name of the function that an ``Autotuner`` tunes."""
+    return str(getattr(getattr(autotuner, "base_fn", None), "__name__", "a kernel"))
+
+
 def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
     """Inductor sets the variable to a folder in its own, when it first compiles a kernel."""
     by_inductor = not earlier and named.parent == default_folder() / "triton"
@@ -198,7 +257,7 @@ KIND = Kind(
     home="inside",
     # One folder serves all devices, since the device is not in Triton's keys.
     place="triton/0",
-    hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, *key.HOOKS),
+    hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, _TUNES, _NAMES_FOLDER, *key.HOOKS),
     user_folder=_user_folder,
     work=_work,
     distributions=("triton", "pytorch-triton", "pytorch-triton-rocm"),

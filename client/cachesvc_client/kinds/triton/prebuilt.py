@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,15 +55,17 @@ class HelperRequest:
         own = tuple(_hexdigest(asked["src"], host, _settings(asked)) for host in _hosts())
         return cls(asked["name"], (portable, *own) if portable else own, portable, bool(asked["load_module"]))
 
-    def answer(self) -> Any:
-        """Return the library, as its caller wants it, if the cache folder has it; else ``None``.
+    def answer(self, restored: Path | None) -> Any:
+        """Return the library, as its caller wants it, if Triton's folder or ``restored`` has it; else
+        ``None``.
 
         Never raises.
         """
         try:
             from triton.runtime import build
 
-            path = next((path for key in self.keys if (path := self._path(key)).is_file()), None)
+            paths = (path for key in self.keys for path in self._paths(key, restored))
+            path = next(filter(Path.is_file, paths), None)
             if path is None or not self.loads:
                 return path and str(path)
             return build._load_module_from_path(self.name, str(path))
@@ -71,12 +73,17 @@ class HelperRequest:
             _log.debug("%s: left to Triton", self.name, exc_info=True)
             return None
 
-    def keep(self, built: Path) -> Path:
-        """Copy a library to the folder of the portable key, if there is one; return the library's path.
+    def keep(self, built: Path, restored: Path | None) -> Path:
+        """Copy a library to where another host looks for it; return the library's path.
 
-        Raises ``OSError`` if it cannot be copied.
+        A program may have named a folder for a while that it removes later, as Helion does while it searches:
+        then ``restored``, the folder whose files travel, gets the library. Raises ``OSError`` if it cannot be
+        copied.
         """
-        if not self.portable or (kept := self._path(self.portable)) == built:
+        folder = built.parent.parent if restored is None else restored
+        key = self.portable and self._folder_name(self.portable)
+        kept = folder / (key or built.parent.name) / built.name
+        if kept == built:
             return built
         from ...atomic import replacing
 
@@ -85,14 +92,21 @@ class HelperRequest:
             out.write(built.read_bytes())
         return kept
 
-    def _path(self, key: str) -> Path:
+    def _paths(self, key: str, restored: Path | None) -> Iterator[Path]:
+        """Yield where a library of a key may lie."""
         import sysconfig
 
         from triton import knobs
-        from triton.runtime import cache
 
         name = self.name + str(sysconfig.get_config_var("EXT_SUFFIX"))
-        return Path(knobs.cache.dir, cache._base32(key), name)
+        for folder in dict.fromkeys(filter(None, (Path(knobs.cache.dir), restored))):
+            yield folder / self._folder_name(key) / name
+
+    @staticmethod
+    def _folder_name(key: str) -> str:
+        from triton.runtime import cache
+
+        return str(cache._base32(key))
 
 
 def helper_request(call: imports.Call) -> HelperRequest | None:
