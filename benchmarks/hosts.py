@@ -32,7 +32,7 @@ QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HE
 """Variables that save half of a first compile: its probes of the CPU's instructions and its precompiled
 header. They are in PyTorch's keys, so builder and service have them alike. What measures a compile, or shows
 what a service without variables sees, goes without them."""
-_CLEARED = ("CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
+_CLEARED = ("CC", "CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
 _CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
 _PACKAGES = ("stdlib", "purelib", "platlib")
 _GRACE = 15.0

@@ -55,13 +55,28 @@ def _kernel() -> Any:
     """Return a new function of Triton's: each form tunes one of its own."""
 
     @triton.jit
-    def scaled_sum(left, right, out, count, scale, BLOCK: tl.constexpr, EVEN: tl.constexpr = False):
+    def scaled_sum(left, right, out, count, scale, BLOCK: tl.constexpr):
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        mask = (place < count) | ((place < count) & EVEN)
+        mask = place < count
         total = tl.load(left + place, mask=mask) + tl.load(right + place, mask=mask)
         tl.store(out + place, total * scale * TIMES, mask=mask)
 
     return scaled_sum
+
+
+def _kernel_of_even_sizes() -> Any:
+    """Return a function of Triton's with a constant that its arguments decide."""
+
+    @triton.jit
+    def even_sum(left, right, out, count, scale, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+        place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = place < count
+        total = tl.load(left + place, mask=mask) + tl.load(right + place, mask=mask)
+        if EVEN:
+            total = total * TIMES
+        tl.store(out + place, total * scale, mask=mask)
+
+    return even_sum
 
 
 KERNELS: dict[str, Any] = {
@@ -74,7 +89,7 @@ KERNELS: dict[str, Any] = {
     )(_kernel()),
     "hook of a configuration": triton.autotune(configs=_configs(pre_hook=_zero), key=["count"])(_kernel()),
     "heuristics": triton.autotune(configs=_configs(), key=["count"])(
-        triton.heuristics({"EVEN": lambda arguments: arguments["count"] % 2 == 0})(_kernel())
+        triton.heuristics({"EVEN": lambda arguments: arguments["count"] % 2 == 0})(_kernel_of_even_sizes())
     ),
     "use_cuda_graph": triton.autotune(configs=_configs(), key=["count"], use_cuda_graph=True)(_kernel()),
     "inside": triton.autotune(configs=_configs(), key=["count"])(_kernel()),

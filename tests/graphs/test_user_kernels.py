@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import linecache
 import sys
 import uuid
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 
 from cachesvc_client.environment.model_hash import model_hash
 from cachesvc_client.graphs.code import user_kernels
+from cachesvc_client.graphs.code.followed import FollowedCode
 from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences
@@ -185,3 +187,43 @@ def test_the_model_hash_includes_kernels_of_other_files(tmp_path: Path) -> None:
     assert hashed() == hashed(*SAME["moved down"])
     for edit in ("body", "what it calls", "constant of the module"):
         assert hashed() != hashed(*EDITS[edit]), edit
+
+
+TUNED = """
+import torch, triton
+import triton.language as tl
+
+CONFIGS = [triton.Config({"BLOCK": size}) for size in (64, 128)]
+
+@triton.autotune(configs=CONFIGS, key=["n"], reset_to_zero=["out"])
+@triton.heuristics({"EVEN": lambda arguments: arguments["n"] % 2 == 0})
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+KERNELS = {"doubled": doubled}
+
+def launch(x):
+    out = torch.empty_like(x)
+    KERNELS["doubled"][(1,)](x, out, x.numel())
+    return out
+"""
+
+
+@needs_triton
+def test_what_a_tuner_has_measured_is_not_in_the_digest_and_what_it_does_to_a_launch_is() -> None:
+    def digest(text: str, *, tuned: bool = False) -> str:
+        module = ModuleType("tuned_program")
+        linecache.cache["tuned_program.py"] = (len(text), None, text.splitlines(keepends=True), "")
+        exec(compile(text, "tuned_program.py", "exec"), vars(module))
+        if tuned:
+            module.doubled.cache[8,] = module.doubled.best_config = module.doubled.configs[1]
+            module.doubled.bench_time = 0.25
+        followed = FollowedCode([module.launch], {})
+        assert followed.unknown == "" and list(followed.kernels) == ["doubled"]
+        return followed.digest_without("")
+
+    assert digest(TUNED) == digest(TUNED, tuned=True)
+    edits = [("* 2", "* 3"), ("% 2", "% 4"), ('reset_to_zero=["out"]', 'restore_value=["out"]'), ("64", "32")]
+    assert len({digest(TUNED.replace(*edit)) for edit in [("", ""), *edits]}) == 1 + len(edits)

@@ -36,6 +36,7 @@ from .reading import (
     own_attributes,
     read_by,
     registered_with,
+    settings_of_tuner,
 )
 from .values import describe_plain, short, type_name
 
@@ -306,6 +307,7 @@ class FollowedCode:
             self._text(function)
             configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
             self.lines += [line for line in configurations if " at 0x" not in line]
+            self.lines += [f"{part} {self._text(one, 1)}" for part, one in settings_of_tuner(value)]
             return
         self.lines.append(source)
         constants = ""

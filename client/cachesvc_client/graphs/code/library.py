@@ -33,14 +33,14 @@ def operator_name(value: Any) -> str:
 
 
 def is_kernel(value: Any) -> bool:
-    """Return whether a value is a Triton kernel of the application, or the object that tunes one."""
-    return (
-        type(value).__module__.startswith("triton.") and hasattr(value, "fn") and not _is_of_triton(value.fn)
-    )
-
-
-def _is_of_triton(function: Any) -> bool:
-    return known.is_own_module(str(getattr(function, "__module__", None) or "builtins"))
+    """Return whether a value is a Triton kernel of the application, or an object that tunes one or sets its
+    constants: ``triton.autotune`` and ``triton.heuristics`` wrap each other in any order."""
+    if not type(value).__module__.startswith("triton.") or not hasattr(value, "fn"):
+        return False
+    function = value.fn
+    while type(function).__module__.startswith("triton.") and hasattr(function, "fn"):
+        function = function.fn
+    return not known.is_own_module(str(getattr(function, "__module__", None) or "builtins"))
 
 
 def stands_at_home(function: types.FunctionType) -> bool:

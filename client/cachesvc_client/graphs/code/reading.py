@@ -130,3 +130,18 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
+
+
+def settings_of_tuner(tuner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a ``triton.autotune`` or ``triton.heuristics`` does to a launch beside its configurations:
+    the functions that give constants, the arguments that it resets, and the user's hooks. What it has
+    measured so far is omitted: it differs in each process."""
+    for part in ("values", "reset_to_zero", "restore_value"):
+        if held := getattr(tuner, part, None):
+            yield part, held
+    for part in ("pre_hook", "post_hook"):
+        if getattr(tuner, f"user_defined_{part}", False):
+            yield part, getattr(tuner, part)
+    for configuration in getattr(tuner, "configs", None) or ():
+        if hook := getattr(configuration, "pre_hook", None):
+            yield "pre_hook of a configuration", hook

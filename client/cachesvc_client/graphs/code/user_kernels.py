@@ -62,7 +62,9 @@ def _launch(arguments: Any, source: Callable[[Any], str]) -> str:
 def _source(kernel: Any) -> str:
     """Return ``name source digest``; of a tuned kernel also the number and digest of its configurations."""
     configurations = getattr(kernel, "configs", None) or ()
-    function = getattr(kernel, "fn", kernel) if type(kernel).__name__ == "Autotuner" else kernel
+    function = kernel
+    while type(function).__name__ in ("Autotuner", "Heuristics"):
+        function = function.fn
     name = str(getattr(function, "__name__", "kernel"))
     from .values import short  # imported late: `attach` loads it only for a process with kernels
 
