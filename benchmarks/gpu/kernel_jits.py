@@ -193,7 +193,6 @@ class Bench:
             variables |= self._registry.service | {
                 "CACHESVC_NAME": NAME,
                 "CACHESVC_DEADLINE": "60",
-                "CACHESVC_KINDS": "flashinfer",
             }
         if publish:
             variables |= {"CACHESVC_MODE": "readwrite", "CACHESVC_PUBLISH_AFTER": "0"}

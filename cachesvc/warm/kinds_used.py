@@ -12,11 +12,10 @@ from cachesvc_client.hooks.kind_counts import Count
 
 rule_of = kinds.rule_of
 REFUSED = kinds.REFUSED
-_EVERY = {kind.name: kind for kind in (*kinds.own_kinds(), *kinds.KINDS)}
-DISTRIBUTIONS = tuple(name for kind in _EVERY.values() for name in kind.distributions)
+DISTRIBUTIONS = tuple(name for kind in kinds.KINDS for name in kind.distributions)
 """The distributions that decide what kinds compile."""
-CACHE_VARIABLES = tuple(kind.variable for kind in _EVERY.values())
-"""Names of the variables that name kinds' cache folders, also of kinds that are off."""
+CACHE_VARIABLES = tuple(kind.variable for kind in kinds.KINDS)
+"""Names of the variables that name kinds' cache folders."""
 
 
 class FileName(Protocol):

@@ -79,10 +79,10 @@ def test_the_applications_thread_imports_nothing_heavy(answer: dict[str, Any]) -
 
 
 def test_the_applications_thread_imports_few_modules(answer: dict[str, Any]) -> None:
-    """Python 3.11 showed 108 modules, three of them for each kind: half are small modules of cachesvc, and
+    """Python 3.11 showed 110 modules, three of them for each kind: half are small modules of cachesvc, and
     torch itself imports most of the others. tests/weight.py lists cachesvc's modules, and another test bounds
     their seconds."""
-    assert len(set(answer["attached"])) <= 108, sorted(set(answer["attached"]))
+    assert len(set(answer["attached"])) <= 110, sorted(set(answer["attached"]))
 
 
 def test_importing_the_package_imports_almost_nothing(answer: dict[str, Any]) -> None:

@@ -72,7 +72,6 @@ def start(
         env["LD_LIBRARY_PATH"] = str(_runtime(place / "runtime"))
     if registry is not None:
         env |= {**registry.variables, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-        env["CACHESVC_KINDS"] = "flashinfer"
         if publish:
             env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
     return _run(place, [str(PYTHON), str(PROGRAMS / program), *arguments], {**env, **variables})

@@ -36,7 +36,7 @@ def start(
     attached to nothing.
 
     ``publish``: it may publish. Its PATH has no compiler, since Pallas needs none."""
-    env = host_environment(place) | PALLAS | {"CACHESVC_KINDS": "helion"}
+    env = host_environment(place) | PALLAS
     if registry is not None:
         env |= {**registry.variables, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
         if publish:

@@ -106,15 +106,6 @@ def test_flashinfer_alone_does_not_start_without_ninja(tmp_path: Path, own: Path
     assert result.code != 0 and calls(result)[0] == 0
 
 
-def test_the_kind_is_off_unless_it_is_switched_on(
-    tmp_path: Path, registry: Served, built: EngineResult
-) -> None:
-    assert built.code == 0
-    variables = {"CACHESVC_KINDS": "", "FLASHINFER_DISABLE_JIT": "1"}
-    result = start(tmp_path, registry, None, PROGRAM, **variables)
-    assert result.code != 0 and "MissingJITCacheError" in result.err
-
-
 def test_files_that_no_verified_revision_accounts_for_are_not_loaded(
     tmp_path: Path, registry: Served, built: EngineResult
 ) -> None:

@@ -110,7 +110,7 @@ def test_configurations_that_warm_found_are_taken(tmp_path: Path, helion: Path) 
         "env = {" + ", ".join(f'{name} = "{value}"' for name, value in PALLAS.items()) + "}\n"
     )
     command = [str(helion), "-m", "cachesvc", "warm", str(folder / "warm.toml"), "--out", str(out)]
-    own = {"CACHESVC_SIGNING_KEY": str(tmp_path / "key"), "CACHESVC_KINDS": "helion"}
+    own = {"CACHESVC_SIGNING_KEY": str(tmp_path / "key")}
     env = host_environment(tmp_path / "builder") | own
     warm = subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=500

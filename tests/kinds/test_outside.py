@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cachesvc_client import kinds
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.kinds.testing import packed
 from cachesvc_client.node.capture import capture
@@ -79,7 +80,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-OURS = ["inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang"]
+OURS = list(kinds.OURS)
 
 
 def test_an_installed_kind_is_not_imported_unless_it_is_named(site: Site) -> None:
@@ -91,9 +92,9 @@ def test_an_installed_kind_is_not_imported_unless_it_is_named(site: Site) -> Non
     assert named["imported"] == ["importlib.metadata", "outside_one"]
 
 
-def test_a_kind_of_ours_that_is_off_loads_by_the_same_names(site: Site) -> None:
+def test_a_kind_of_ours_may_be_named_too(site: Site) -> None:
     site.add("outside_one", "one")
-    assert site.ask("one,helion,flashinfer")["kinds"] == [*OURS, "flashinfer", "helion", "one"]
+    assert site.ask("one,helion")["kinds"] == [*OURS, "one"]
 
 
 def test_a_name_that_no_distribution_has_is_one_line(site: Site) -> None:

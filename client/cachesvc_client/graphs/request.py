@@ -150,14 +150,18 @@ def _operations(nodes: Iterable[Any]) -> list[str]:
     """Return each called operation with its number of calls, such as ``gelu x2``.
 
     An operation has the numbers and texts that it is called with, and no names of values. A constant tensor
-    is ``constant``.
+    is ``constant``. Places in tables of the process are omitted: `user_kernels` says what lies there.
     """
     counted: Counter[str] = Counter()
     for number, node in enumerate(nodes):
         if number > _MAX_NODES:
             counted["more"] += 1
         elif node.op in ("call_function", "call_method", "call_module"):
-            named = [f"{name}={value}" for name, value in node.kwargs.items() if _is_plain(value)]
+            named = [
+                f"{name}={value}"
+                for name, value in node.kwargs.items()
+                if _is_plain(value) and name not in user_kernels.OF_PROCESS
+            ]
             values = ", ".join(str(value) for value in (*node.args, *named) if _is_plain(value))
             counted[f"{_operation(node)}({values})" if values else _operation(node)] += 1
         elif node.op == "get_attr":

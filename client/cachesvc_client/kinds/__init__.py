@@ -1,35 +1,35 @@
 """The compiler caches that cachesvc knows: one package for each kind, and the list of them.
 
-`OURS` and `ON_REQUEST` name the kinds of this distribution: an attach has no time to read metadata. Those of
-others are entry points of the group ``cachesvc.kinds`` (`outside`). ``CACHESVC_KINDS`` names what loads
-beside `OURS`.
+`OURS` names the kinds of this distribution: an attach has no time to read metadata. Those of others are entry
+points of the group ``cachesvc.kinds`` (`outside`), and load where ``CACHESVC_KINDS`` names them.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..hooks import kind_counts
 from .kind import Kind
 from .rules import FileRule, KindRules
 
-OURS = ("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang")
-"""The kinds that load by default, by the names of their packages. The folder of the first one may hold
-folders of others."""
-ON_REQUEST = ("flashinfer", "helion")
-"""The kinds of this distribution that no proof backs yet: they load where ``CACHESVC_KINDS`` names them."""
+OURS = (
+    *("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang"),
+    *("flashinfer", "helion"),
+)
+"""The kinds of this distribution, by the names of their packages. The folder of the first one may hold folders
+of others."""
 
 
-def own_kinds(names: Iterable[str] = (*OURS, *ON_REQUEST)) -> tuple[Kind, ...]:
-    """Return kinds of this distribution."""
-    return tuple(importlib.import_module(f".{name}", __name__).KIND for name in names)
+def own_kinds() -> tuple[Kind, ...]:
+    """Return the kinds of this distribution."""
+    return tuple(importlib.import_module(f".{name}", __name__).KIND for name in OURS)
 
 
 def _load(asked: Sequence[str]) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
     """Return our kinds and those that are asked for, and a line for each name that gives none."""
-    ours = own_kinds((*OURS, *(name for name in ON_REQUEST if name in asked)))
+    ours = own_kinds()
     if not asked:
         return ours, ()
     from .outside import load_outside

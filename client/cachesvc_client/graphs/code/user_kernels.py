@@ -14,6 +14,8 @@ from typing import Any
 
 _CALLS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 """Names of the operators that launch a kernel in a graph."""
+OF_PROCESS = ("kernel_idx", "constant_args_idx")
+"""Arguments of these operators that are places in tables of the process."""
 
 
 def describe_kernels(nodes: Iterable[Any]) -> Iterator[str]:
