@@ -171,13 +171,9 @@ class Heads:
 
 def _candidate(row: Sequence[Any]) -> Candidate:
     """Return the head of a row of `_heads`."""
-    return Candidate(
-        *row[:16],
-        slot=Slot(*row[16:20]),
-        pack=StoredPack(*row[20:23]),
-        built_for=BuiltFor(*row[23:25]),
-        envelope=StoredEnvelope(*row[25:]),
-    )
+    values: list[Any] = list(row[:16])
+    values += [Slot(*row[16:20]), StoredPack(*row[20:23]), BuiltFor(*row[23:25]), StoredEnvelope(*row[25:])]
+    return Candidate(*values)
 
 
 def _parameters(place: Place) -> dict[str, Any]:
