@@ -82,9 +82,18 @@ class _Time(str):
 _VERIFIED = {
     **dict.fromkeys(("what", "name", "target"), str),
     **dict.fromkeys(("entry", "revision"), Digest),
-    "signer": str, "trusted_for": str, "signed": _Time | None, "pack_bytes": int, "file_count": int,
-    "bytes": str, "lane": str | None, "expires": _Time | None, "require": str | None,
-    "delegated_by": str | None, "statement": dict[str, Any] | None, "proof": Proof | None,
+    "signer": str,
+    "trusted_for": str,
+    "signed": _Time | None,
+    "pack_bytes": int,
+    "file_count": int,
+    "bytes": str,
+    "lane": str | None,
+    "expires": _Time | None,
+    "require": str | None,
+    "delegated_by": str | None,
+    "statement": dict[str, Any] | None,
+    "proof": Proof | None,
 }
 
 

@@ -15,7 +15,7 @@ REFUSED = kinds.REFUSED
 _EVERY = {kind.name: kind for kind in (*kinds.own_kinds(), *kinds.KINDS)}
 DISTRIBUTIONS = tuple(name for kind in _EVERY.values() for name in kind.distributions)
 """The distributions that decide what kinds compile."""
-CACHE_VARIABLES = tuple(kind.variable for kind in _EVERY.values())
+CACHE_VARIABLES = tuple(kind.folder.variable for kind in _EVERY.values())
 """Names of the variables that name kinds' cache folders, also of kinds that are off."""
 
 
@@ -38,9 +38,9 @@ def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
     the folder of a kind that lies inside of another kind's.
     """
     return {
-        kind.variable: str(Path(store, f"{name}-{kind.name}", *below))
+        kind.folder.variable: str(Path(store, f"{name}-{kind.name}", *below))
         for kind in kinds.KINDS
-        if kind.home != "inside"
+        if kind.folder.home != "inside"
     }
 
 

@@ -298,17 +298,34 @@ class KindState(KindUses):
 
 
 @dataclass(frozen=True, slots=True)
+class KindFolder:
+    """Where the files of a kind lie.
+
+    Attributes:
+        variable: The environment variable with which a user names the folder.
+        home: Where it lies unless the user names one.
+        place: The folder in that home, relative to it.
+        sets_variable: Whether the compiler is pointed to the folder by the variable.
+        named: Returns the folder that the user named; ``None`` if the value of the variable is the
+            compiler's own choice. Takes the variable's value, and the folders that the user named for the
+            kinds before this one.
+    """
+
+    variable: str
+    home: Home
+    place: str = ""
+    sets_variable: bool = True
+    named: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of compiler cache.
 
     Attributes:
-        name: Its name in manifests and reports.
-        variable: The environment variable with which a user names its folder.
-        rules: The files that it may hold.
+        rules: The files that it may hold, and its name.
         start: Makes its state for this process.
-        home: Where its folder lies unless the user names one.
-        place: The folder in that home, relative to it.
-        sets_variable: Whether the compiler is pointed to the folder by the variable.
+        folder: Where its files lie.
         decides_fit: Whether an entry without files of this kind is worth publishing, and a start that
             compiled something of this kind is less than a hit.
         records_on: Returns whether such a process can record on a version of torch, such as ``2.13.0+cpu``.
@@ -316,30 +333,27 @@ class Kind:
         graph_folders: The folders of compiled graphs, which a second compile with tuned configurations
             makes again.
         hooks: The names that it wraps.
-        user_folder: Returns the folder that the user named; ``None`` if the value of the variable is the
-            compiler's own choice. Takes the variable's value, and the folders that the user named for the
-            kinds before this one.
         counts: What it counts, which a hook adds to ``counters.counts``, or `counters.counter_of` counts.
         work: Returns what the kind cost a start, from what was counted and the seconds inside of Inductor;
             ``None`` where ``counts`` say it.
         distributions: The distributions that decide what it compiles, which a provenance names.
     """
 
-    name: str
-    variable: str
     rules: KindRules
     start: Callable[[], KindState]
-    home: Home
-    place: str = ""
-    sets_variable: bool = True
+    folder: KindFolder
     decides_fit: bool = True
     records_on: Callable[[str], bool] | None = None
     graph_folders: tuple[str, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
     counts: tuple[Count, ...] = ()
     work: Callable[[Observation, float], KindWork] | None = None
     distributions: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the kind's name in manifests and reports."""
+        return self.rules.name
 
     def cost(self, observed: Observation, compile_seconds: float) -> KindWork | None:
         """Return what the kind cost a start; ``None`` for a kind that nothing is counted for."""

@@ -73,25 +73,27 @@ def _fault(kind: object, name: str, others: Sequence[Kind]) -> str:
     """Return what is wrong with the object of an entry point; an empty text for a kind that may be used."""
     if not isinstance(kind, Kind):
         return "its object is no Kind"
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name) or {kind.name, kind.rules.name} != {name}:
-        return f"its name and that of its rules must be {name!r}, in lower case"
-    if kind.home == "private" or (kind.home == "inside" and not re.fullmatch("[a-z0-9_]+", kind.place)):
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name) or kind.name != name:
+        return f"the name of its rules must be {name!r}, in lower case"
+    folder = kind.folder
+    if folder.home == "private" or (folder.home == "inside" and not re.fullmatch("[a-z0-9_]+", folder.place)):
         return "its home must be 'process', or 'inside' with a place of one part"
     try:
         any(re.compile(rule.pattern) is None for rule in kind.rules.rules)
     except (re.error, TypeError) as error:
         return f"a pattern of its rules cannot be read: {error}"
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.variable):
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", folder.variable):
         return "its variable must be the name of an environment variable"
     for other in others:
-        if kind.variable == other.variable or (kind.home == "inside" and _top(kind) == _top(other)):
+        same_top = folder.home == "inside" and _top(kind) == _top(other)
+        if same_top or folder.variable == other.folder.variable:
             return f"the kind {other.name} has its folder there"
     return ""
 
 
 def _top(kind: Kind) -> str:
     """Return the first part of a kind's place in the folder of the first kind; empty for another home."""
-    return kind.place.partition("/")[0] if kind.home == "inside" else ""
+    return kind.folder.place.partition("/")[0] if kind.folder.home == "inside" else ""
 
 
 def _owner(point: EntryPoint) -> str:
@@ -106,7 +108,7 @@ def _guarded(kind: Kind) -> Kind:
     """Return a kind none of whose functions raises into the service."""
 
     def user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
-        return _or(cast("Path | None", named), kind.user_folder, named, earlier)
+        return _or(cast("Path | None", named), kind.folder.named, named, earlier)
 
     def work(observed: Observation, seconds: float) -> KindWork:
         from ..wire.requests.reports import KindWork
@@ -119,7 +121,7 @@ def _guarded(kind: Kind) -> Kind:
     return replace(
         kind,
         start=lambda: cast(KindState, GuardedState(kind)),
-        user_folder=user_folder,
+        folder=replace(kind.folder, named=user_folder),
         work=work if kind.work is not None else None,
         records_on=records_on if kind.records_on is not None else None,
     )

@@ -16,7 +16,7 @@ from typing import Any
 from cachesvc_client.hooks import counters, imports
 from cachesvc_client.hooks.kind_counts import Count
 from cachesvc_client.hooks.table import Hook
-from cachesvc_client.kinds.kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.kind import Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.wire.digest import Digest
 
@@ -187,12 +187,9 @@ class CffiState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CFFI_TMPDIR",
     rules=RULES,
     start=CffiState,
-    home="inside",
-    place="cffi",
+    folder=KindFolder("CFFI_TMPDIR", home="inside", place="cffi"),
     hooks=(_IMPORTED, _NAMES, _COMPILES, _LOADS),
     counts=(Count("builds", "built", "library of cffi's"),),
     distributions=("cffi",),

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 from ...environment.variables import is_eager_policy
 from ...hooks import counters, imports
 from ...hooks.table import Hook
-from ..kind import TRACED_ALL_THE_SAME, Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import (
+    TRACED_ALL_THE_SAME,
+    Comparison,
+    Kind,
+    KindFolder,
+    KindState,
+    ProcessCallbacks,
+    RestoredFacts,
+)
 from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD, SOURCES
 from .rules import RULES
 from .versions import is_known
@@ -264,13 +272,9 @@ class FramesState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CACHESVC_FRAMES_DIR",
     rules=RULES,
     start=FramesState,
-    home="inside",
-    place="frames",
-    sets_variable=False,
+    folder=KindFolder("CACHESVC_FRAMES_DIR", home="inside", place="frames", sets_variable=False),
     decides_fit=False,
     records_on=is_known,
     hooks=HOOKS,

@@ -10,7 +10,7 @@ from ...hooks import imports
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -145,14 +145,10 @@ def _load() -> Configurations:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="HELION_CACHE_DIR",
     rules=RULES,
     start=HelionState,
-    home="inside",
-    place="helion",
     # The variable names the folder that Helion writes: it stays where the user or Helion wants it.
-    sets_variable=False,
+    folder=KindFolder("HELION_CACHE_DIR", home="inside", place="helion", sets_variable=False),
     hooks=(*_BEGINS, _LOOKS_UP, _PLACE, _SAVES, _SEARCHES),
     counts=(Count("searches", "searched for", "Helion configuration", tunes=True),),
     distributions=("helion",),

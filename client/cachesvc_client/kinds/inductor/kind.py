@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...hooks.table import Hook
-from ..kind import Kind, KindState, ProcessCallbacks
+from ..kind import Kind, KindFolder, KindState, ProcessCallbacks
 from ..own_place import default_folder
 from . import tuning
 from .host_kernels import HostKernels, accepted_folders
@@ -199,14 +199,10 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TORCHINDUCTOR_CACHE_DIR",
     rules=RULES,
     start=InductorState,
-    home="private",
-    place="inductor",
+    folder=KindFolder("TORCHINDUCTOR_CACHE_DIR", home="private", place="inductor", named=_user_folder),
     graph_folders=GRAPH_FOLDERS,
     hooks=(_HOST_KERNELS, _RECORDS, *_SAVES, *tuning.HOOKS, *_LOOKUPS),
-    user_folder=_user_folder,
     work=_work,
 )

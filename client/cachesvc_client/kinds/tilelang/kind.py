@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
 from ..rules import host_id
 from .kernels import CompiledKernel, Kernels, copy_compiled
 from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
@@ -190,14 +190,10 @@ class TileLangState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TILELANG_CACHE_DIR",
     rules=RULES,
     start=TileLangState,
-    home="inside",
-    place="tilelang",
     # The variable names the folder that TileLang writes: it stays where the user or TileLang wants it.
-    sets_variable=False,
+    folder=KindFolder("TILELANG_CACHE_DIR", home="inside", place="tilelang", sets_variable=False),
     hooks=(
         *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
         *(_COMPILES_FOR_GPU, _TARGETS, _CALLBACKS),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks
+from ..kind import Kind, KindFolder, KindState, ProcessCallbacks
 from ..own_place import default_folder
 from ..rules import is_newer
 from . import key
@@ -191,15 +191,11 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TRITON_CACHE_DIR",
     rules=RULES,
     start=TritonState,
-    home="inside",
     # One folder serves all devices, since the device is not in Triton's keys.
-    place="triton/0",
+    folder=KindFolder("TRITON_CACHE_DIR", home="inside", place="triton/0", named=_user_folder),
     hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, *key.HOOKS),
-    user_folder=_user_folder,
     work=_work,
     distributions=("triton", "pytorch-triton", "pytorch-triton-rocm"),
 )

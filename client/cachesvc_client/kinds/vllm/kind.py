@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
 
@@ -157,13 +157,9 @@ def _copy(own: Path, target: Path) -> None:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CACHESVC_VLLM_DIR",
     rules=RULES,
     start=VllmState,
-    home="inside",
-    place="vllm",
-    sets_variable=False,
+    folder=KindFolder("CACHESVC_VLLM_DIR", home="inside", place="vllm", sets_variable=False),
     decides_fit=False,
     distributions=("vllm",),
     hooks=(_FACTORS, _RANK, _DESCRIBE, _LOAD_CLASS, _LOAD),
