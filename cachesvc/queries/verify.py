@@ -170,7 +170,7 @@ def _last_answer(
     remote: Remote, config: Config, name: Name, store: NodeStore, error: CacheSvcError
 ) -> list[ResolvedRevision]:
     request = request_here(config, name, name.tags(config.tag_fallback))
-    raw = store.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
+    raw = store.answers.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
     if raw is None:
         raise error
     return list(parse_resolved(raw).revisions)
