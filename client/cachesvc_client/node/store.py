@@ -57,7 +57,7 @@ def default_root() -> Path:
 
 class NodeStore(PackStore):
     """Keeps what the processes of a node share: the packs, the ``answers`` of registries, the ``marks`` of
-    revisions, and what one start leaves for another. Safe for threads and for processes; where a process was
+    revisions, and what one start keeps for the next. Safe for threads and for processes; where a process was
     killed at any step, the next process goes on.
 
     ``max_bytes`` bounds the packs (private folders go once no one uses them); `max_store_bytes` if absent.

@@ -28,7 +28,7 @@ class Build:
 
     ``measured``: seconds, by what took them. ``remarks``: what a person may want to know. ``attest``: returns
     the statement of who built a pack; ``None`` leaves it out. ``proof``: on what the entry was shown to work;
-    ``None`` for an entry that nobody has proven. ``ancestors``: the revisions whose code can be in it.
+    ``None`` for an entry without a proof. ``ancestors``: the revisions whose code can be in it.
     """
 
     measured: Mapping[str, float] = field(default_factory=dict)
