@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..wire.errors import printable
-from .kind import Kind, KindState
+from .kind import KeyUses, Kind, KindState, Recording
 
 if TYPE_CHECKING:
     from ..hooks.counters import Observation
@@ -135,6 +136,16 @@ def _or(fallback: _Answer, function: Callable[..., _Answer], *args: object) -> _
         return fallback
 
 
+class GuardedPart:
+    """A part of the state of an outside kind, whose methods the state guards."""
+
+    def __init__(self, state: GuardedState, name: str) -> None:
+        self._state, self._name = state, name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return functools.partial(self._state.ask, f"{self._name}.{method}")
+
+
 class GuardedState:
     """The state of an outside kind. Once a method of it raises, this process has used nothing of the kind."""
 
@@ -146,14 +157,17 @@ class GuardedState:
         except Exception as error:  # noqa: BLE001 - the code of others
             self._leave(error)
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        getattr(KindState, method)  # a state has no other names
-        return functools.partial(self._ask, method)
+    def __getattr__(self, name: str) -> Any:
+        declared = getattr(KindState, name)  # a state has no other names
+        if isinstance(declared, KeyUses | Recording):
+            return GuardedPart(self, name)
+        return functools.partial(self.ask, name)
 
-    def _ask(self, method: str, *args: object, **options: object) -> Any:
+    def ask(self, name: str, *args: object, **options: object) -> Any:
+        """Return what a method of the state answers, by its name such as ``keys.used``."""
         for _ in range(2):
             try:
-                answer = getattr(self._state, method)(*args, **options)
+                answer = operator.attrgetter(name)(self._state)(*args, **options)
                 return tuple(answer) if isinstance(answer, Iterator) else answer
             except Exception as error:  # noqa: BLE001 - the code of others
                 self._leave(error)

@@ -283,7 +283,7 @@ class ProcessFolders:
 
         self.folders.settle(choose)
         states = self.kinds.values()
-        if before is not None and not (self._used or any(state.has_opened() for state in states)):
+        if before is not None and not (self._used or any(state.activity().opened for state in states)):
             self.folders.forget_earlier()
             for state in states:
                 state.leave_folder()

@@ -170,10 +170,11 @@ class KindConformance(ABC):
         state.forget({"unknown/path"}, {"UNKNOWN"})
         for default_folder in (False, True):
             assert state.used_files(root, left=default_folder) == set()
-        assert state.used_keys() == state.used_paths() == state.keys_since(state.records()) == set()
-        assert state.records() == 0 and state.seconds() == 0.0
-        assert not state.has_host_code() and not state.has_opened()
-        assert state.activity() == state.activity()
+        keys, activity = state.keys, state.activity()
+        assert keys.used() == state.used_paths() == keys.since(keys.records()) == set()
+        assert keys.records() == 0 and activity.seconds == 0.0
+        assert not state.has_host_code() and not activity.opened
+        assert activity == state.activity()
         assert state.switched_off() == ""
         assert list(state.explain(RestoredFacts({}, [{}]))) == []
         state.leave_folder()
@@ -190,7 +191,7 @@ class KindConformance(ABC):
         for path in used:  # as `withdraw` does
             (root / path).unlink()
         assert not used & state.used_files(root)
-        assert not used & state.used_paths() and not keys & state.used_keys()
+        assert not used & state.used_paths() and not keys & state.keys.used()
 
     def test_accept_is_only_for_files_below_the_folder(self, tmp_path: Path) -> None:
         root = tmp_path / "root"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindFolder, KindState, ProcessCallbacks
+from ..kind import Activity, KeyUses, Kind, KindFolder, KindState, ProcessCallbacks
 from ..own_place import default_folder
 from ..rules import is_newer
 from . import key
@@ -59,6 +59,17 @@ _AUTOTUNER = Hook(
 )
 
 
+class _Keys(KeyUses):
+    """Triton's keys of the kernels and libraries of a process."""
+
+    def __init__(self, state: TritonState) -> None:
+        self._state = state
+
+    def used(self) -> set[str]:
+        """Return the names of their folders."""
+        return {folder.name for folder in list(self._state.folders)}
+
+
 class TritonState(KindState):
     """The kernels that this process compiled or loaded outside of Inductor's workers, and the host libraries
     that belong to them."""
@@ -68,6 +79,7 @@ class TritonState(KindState):
         """The absolute folders of those kernels and libraries, one for each key."""
         self._made: dict[Path, int] = {}
         """Those among them whose files this process compiled, and when they were there (`time.time_ns`)."""
+        self.keys = _Keys(self)
         self._key = key.TritonKey()
         self._opened: Callable[[], None] = lambda: None
 
@@ -117,17 +129,9 @@ class TritonState(KindState):
             if not is_newer(root / path, at)
         }
 
-    def used_keys(self) -> set[str]:
-        """Return Triton's keys of those kernels and libraries."""
-        return {folder.name for folder in list(self.folders)}
-
-    def has_opened(self) -> bool:
-        """Return whether a kernel or library was compiled or loaded."""
-        return bool(self.folders)
-
-    def activity(self) -> object:
+    def activity(self) -> Activity:
         """Return how many kernels and libraries were compiled or loaded."""
-        return len(self.folders)
+        return Activity(len(self.folders), opened=bool(self.folders))
 
     def _record_compiled(self, **event: Any) -> None:
         folders = {Path(path).parent for path in (event.get("metadata_group") or {}).values()}
