@@ -39,6 +39,7 @@ from cachesvc.cli.signals import interruptible
 from cachesvc.schema.access import TokenAnswer, TokenRequest
 from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.requests.protocol import UploadRequest
 from tests.services.certificate import certificate
@@ -224,7 +225,7 @@ def _uploads(server: Registry, token: str, lane: str | None) -> list[str]:
     remote = Remote(server.url, token)
     named = Lane(lane) if lane else None
     request = UploadRequest(Namespace("evil"), ShortName("model"), 10 * MIB, named)
-    return [str(remote.begin_upload(request).upload) for _ in range(UPLOADS)]
+    return [str(Uploads(remote).begin(request).upload) for _ in range(UPLOADS)]
 
 
 def _exchange(server: Registry, issuer: str) -> str:

@@ -24,7 +24,6 @@ from cachesvc.cli.oci.mcv import ImportedImage
 from cachesvc.cli.oci.transfer import ReceivedBundle, SentBundle
 from cachesvc.queries.coverage import Coverage
 from cachesvc.queries.inventory import ShownEntry, ShownName
-from cachesvc.queries.verify import Verification
 from cachesvc.registry.upkeep.backup import BackupPart
 from cachesvc.schema.access import AuditRecord, SignerRecord, TokenAnswer
 from cachesvc.schema.entries import (
@@ -62,6 +61,7 @@ from cachesvc_client.queries.provenance import ProvenanceRow
 from cachesvc_client.queries.pull import PulledBundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.manifest.proof import Proof
 from cachesvc_client.wire.requests.protocol import EnvironmentUse, NameSummary, WhoAmI
 from cachesvc_client.wire.requests.reports import STATES
 from tools.markdown import DOCS, generated, table
@@ -77,6 +77,24 @@ _ERROR = {"code": str, "message": str, "hint": str, "exit_status": int}
 
 class _Time(str):
     """Stands for a time in a mapping of fields."""
+
+
+_VERIFIED = {
+    **dict.fromkeys(("what", "name", "target"), str),
+    **dict.fromkeys(("entry", "revision"), Digest),
+    "signer": str,
+    "trusted_for": str,
+    "signed": _Time | None,
+    "pack_bytes": int,
+    "file_count": int,
+    "bytes": str,
+    "lane": str | None,
+    "expires": _Time | None,
+    "require": str | None,
+    "delegated_by": str | None,
+    "statement": dict[str, Any] | None,
+    "proof": Proof | None,
+}
 
 
 def _rows(row: Any) -> dict[str, Any]:
@@ -105,7 +123,7 @@ ANSWERS: dict[str, Any] = {
     "environment": {"label": str, "fingerprint": dict[str, FactorValue]},
     "pull": _rows(PulledBundle),
     "push": {"rows": [PushedRevision], "refused": [{"path": str, **_ERROR}]},
-    "verify": {"rows": [{"": Verification, "-": "provenance"}], "refused": [_ERROR]},
+    "verify": {"rows": [_VERIFIED], "refused": [_ERROR]},
     "oci push": _rows(SentBundle),
     "oci pull": _rows(ReceivedBundle),
     "oci pull mcv": ImportedImage,

@@ -143,7 +143,7 @@ def memory() -> int:
 def of_libraries() -> Path:
     """Return where libraries keep their compiled kernels: the folder that this process's environment
     names."""
-    return Path(os.environ.get(kinds.BY_NAME["cuda"].variable) or Path.home() / ".nv/ComputeCache")
+    return Path(os.environ.get(kinds.BY_NAME["cuda"].folder.variable) or Path.home() / ".nv/ComputeCache")
 
 
 def made_by_libraries(alone: CudaState) -> int:
@@ -162,7 +162,8 @@ def folders() -> list[Path]:
     own."""
     from cachesvc_client.process.process import process
 
-    roots = process().folders.roots() or {"inductor": Path(os.environ[kinds.BY_NAME["inductor"].variable])}
+    variable = kinds.BY_NAME["inductor"].folder.variable
+    roots = process().folders.roots() or {"inductor": Path(os.environ[variable])}
     outer = [root for root in roots.values() if not any(other in root.parents for other in roots.values())]
     for root in outer:
         root.mkdir(parents=True, exist_ok=True)

@@ -58,14 +58,14 @@ def load(late: str, full: str, numbers: list[int]) -> Answer:
 
     call("cuInit", 0)
     if late:
-        os.environ[KIND.variable] = late
+        os.environ[KIND.folder.variable] = late
     device, context, place = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     call("cuDeviceGet", ctypes.byref(device), 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call("cuCtxSetCurrent", context)
     call("cuMemAlloc_v2", ctypes.byref(place), 4)
     if full:
-        copy_entries(Path(full), Path(os.environ[KIND.variable]))
+        copy_entries(Path(full), Path(os.environ[KIND.folder.variable]))
     right, compiled = True, []
     begin = time.perf_counter()
     for number in numbers:
@@ -122,7 +122,7 @@ class Cases:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_CACHE")}
         environment |= {"HOME": str(home), **variables}
         if folder is not None:
-            environment[KIND.variable] = str(folder)
+            environment[KIND.folder.variable] = str(folder)
         result = subprocess.run(
             [sys.executable, str(HERE / "ptx.py"), *words],
             env=environment,

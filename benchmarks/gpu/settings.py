@@ -89,7 +89,7 @@ def _open(options: argparse.Namespace) -> Any:
 def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config.settings import Config
-    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
     from cachesvc_client.wire.manifest.records import Workload
     from cachesvc_client.wire.names import Name, Target
@@ -104,7 +104,7 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
         scopes=process().output.scopes(),
         keys=process().output.key_facts(),
         asked=process().output.asked.facts(),
-        proof=_prove(files),
+        build=Build(proof=_prove(files)),
     )
     build_bundle(files, draft, SigningKey.load(options.key), options.publish)
 

@@ -24,6 +24,7 @@ from cachesvc.registry.upkeep.gc import Collected
 from cachesvc.schema.upkeep import Finding, FsckPage
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.manifest.records import PackRecord
@@ -67,9 +68,10 @@ class _Publisher:
                 request = UploadRequest(
                     publication.statement.namespace, publication.statement.name, len(packed.data)
                 )
-                upload = self.remote.begin_upload(request)
-                self.remote.put_pack(upload, io.BytesIO(packed.data), len(packed.data))
-                self.remote.abort(upload.upload)
+                uploads = Uploads(self.remote)
+                upload = uploads.begin(request)
+                uploads.put_pack(upload, io.BytesIO(packed.data), len(packed.data))
+                uploads.abort(upload.upload)
                 self.abandoned += 1
                 continue
             head = publish(self.remote, self.key, packed, publication, head)

@@ -29,7 +29,7 @@ from benchmarks.hosts import ROOT, Failed, Host, Registry, registry
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.manifest.records import PackRecord
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.requests.peers import PackOffer, PeersRequest
+from cachesvc_client.wire.requests.peers import PackOffer, PeersAnswer, PeersRequest
 
 from .__main__ import NAME, free_port, publish
 from .agents import REASONS, AgentsTask
@@ -173,7 +173,7 @@ def _offer(network: Network, address: str) -> None:
     offer = PackOffer(network.pack.digest, secrets.token_hex(32))
     request = PeersRequest(Name.parse(NAME).namespace, secrets.token_hex(16), address, (offer,))
     with Remote(network.served.url, network.served.token) as remote:
-        remote.peers(request)
+        remote.call("POST", "/v1/peers", request, PeersAnswer)
 
 
 def _row(

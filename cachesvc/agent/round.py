@@ -217,10 +217,10 @@ class Keeper:
             return known
         expected = ExpectedStatement(name.namespace, name.name, (name.tag,))
         acceptance = self._config.acceptance(policy)
-        verified = acceptance.accept(resolved.envelope_bytes, expected, self._store)
+        verified = acceptance.accept(resolved.envelope_bytes, expected, self._store.marks)
         manifest = verified.manifest
         self._store.put_envelope(verified.revision, verified.envelope)
-        self._store.record_sequence(manifest.entry, manifest.statement.sequence, verified.signer)
+        self._store.marks.record_sequence(manifest.entry, manifest.statement.sequence, verified.signer)
         fingerprint = self._fingerprints.setdefault(
             canonical(manifest.fingerprint), dict(manifest.fingerprint)
         )

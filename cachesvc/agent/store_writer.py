@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cachesvc_client.node.parts.pack_store import Download
+from cachesvc_client.node.parts.pack_store import Download, PackStore
+from cachesvc_client.node.parts.revision_marks import RevisionMarks
 from cachesvc_client.node.shared_store import READABLE
-from cachesvc_client.node.store import NodeStore
 from cachesvc_client.node.store_files import LAYOUT, remove_entry
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest
@@ -19,17 +19,23 @@ _LOCK = "agent"
 """Name of the lock that the one writer holds."""
 
 
-class SharedStoreWriter(NodeStore):
+class SharedStoreWriter(PackStore):
     """Fills the store, as its only writer: `held` is to be entered first."""
 
     def __init__(
         self, root: Path, max_bytes: int | None = None, step: Callable[[str], None] = lambda _name: None
     ) -> None:
-        """Makes the parts and opens those that services read. Raises as `NodeStore` does."""
+        """Makes the parts and opens those that services read. Raises as `PackStore` does."""
         super().__init__(root, max_bytes, step)
+        self.marks = RevisionMarks(self._files)
         with self._files.raise_storage_full():
             for folder in (root, root / LAYOUT, *(root / LAYOUT / part for part in READABLE)):
                 folder.chmod(0o755)
+
+    @property
+    def trust_folder(self) -> Path:
+        """Return the folder for the trust metadata of registries."""
+        return self._files.path("trust", "")
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
+from cachesvc_client.wire.requests.protocol import NameSummary
 
 MAX_WATCHED = 1000
 """Largest number of names with their tags that one agent watches; the first ones of its patterns."""
@@ -99,7 +100,8 @@ def watched_names(remote: Remote, patterns: Iterable[Pattern]) -> list[Name]:
 
 def _names_of(remote: Remote, namespace: Namespace) -> Iterator[Name]:
     try:
-        rows = remote.names(namespace, _MAX_NAMES_BYTES)
+        path = f"/v1/namespaces/{namespace}/names?trunk=true"
+        rows = remote.rows(path, NameSummary, limit=_MAX_NAMES_BYTES)
     except NotFound:
         return
     for row in rows:

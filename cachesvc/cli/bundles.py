@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cachesvc.console.output import AsJson, print_json
-from cachesvc_client.console.answers import without_provenance
 from cachesvc_client.console.documents import error_record
 from cachesvc_client.console.tables import aligned, bytes_text
 from cachesvc_client.wire.digest import Digest
@@ -120,8 +119,7 @@ def verify(
 
     trusted, refused = verification.verify(Config.read(), what)
     if as_json:
-        rows, errors = map(without_provenance, trusted), map(error_record, refused)
-        print_json({"rows": [*rows], "refused": [*errors]})
+        print_json({"rows": trusted, "refused": [*map(error_record, refused)]})
     else:
         for row in trusted:
             print(verification.render_verification(row))

@@ -72,7 +72,6 @@ class RevisionAge:
 
     entry: Digest
     revision: Digest
-    sequence: int
     published: int
     is_head: bool
     last_used: int | None = None
@@ -80,7 +79,6 @@ class RevisionAge:
     size: int = 0
     compile_seconds: float = 0.0
     lane: str = ""
-    namespace: str = ""
     newer: int = 0
 
     @property

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
 from cachesvc_client.bundle.file import SUFFIX, open_bundle
 from cachesvc_client.bundle.pack import PackReader
-from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.config.settings import Config
+from cachesvc_client.console.documents import present, utc_text
 from cachesvc_client.console.tables import aligned, bytes_text, when_text
 from cachesvc_client.http.registry import Remote, parse_resolved
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
@@ -27,8 +27,6 @@ from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import MAX_OFFLINE_SECONDS
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound
-from cachesvc_client.wire.manifest.proof import Proof
-from cachesvc_client.wire.manifest.provenance import Provenance
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.requests.protocol import ResolvedRevision
 from cachesvc_client.wire.text import count_text
@@ -42,33 +40,49 @@ NOT_HERE = "not checked: the pack is not on this node"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Holds what is known of a revision that is trusted here.
+    """Holds a revision that is trusted here, and why it is.
 
-    ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one.
-    ``delegated_by``: the registry whose trust metadata name the signer; ``None`` without a pinned root.
-    ``signed`` and ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the
-    provenance as an in-toto statement. ``require``: the requirement that the build meets. ``proof``: on what
-    the revision was shown to work.
+    ``what``: the file or the name that was asked for. ``bytes``: whether the pack's bytes match.
+    ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one. ``require``: the
+    requirement that the build meets. ``delegated_by``: the registry whose trust metadata name the signer;
+    ``None`` without a pinned root.
     """
 
     what: str
-    name: str
-    target: str
-    entry: Digest
-    revision: Digest
-    signer: PublicKey
-    trusted_for: str
-    signed: int
-    pack_size: int
-    files: int
+    accepted: Accepted
     bytes: str
-    lane: str | None = None
-    expires: int | None = None
-    require: str | None = None
-    delegated_by: str | None = None
-    statement: dict[str, Any] | None = None
-    provenance: Provenance | None = None
-    proof: Proof | None = None
+    trusted_for: str
+    require: str | None
+    delegated_by: str | None
+
+    @property
+    def signed(self) -> int:
+        """Return when the revision was signed, in seconds of UTC."""
+        return self.accepted.manifest.statement.sequence // 1000
+
+    def as_answer(self) -> dict[str, Any]:
+        """Return the fields that the command's JSON has. ``statement``: the provenance, as an in-toto
+        statement. ``proof``: on what the revision was shown to work."""
+        manifest, statement = self.accepted.manifest, self.accepted.manifest.statement
+        return {
+            "what": self.what,
+            "name": str(statement.full_name),
+            "target": str(statement.target),
+            "entry": str(manifest.entry),
+            "revision": str(self.accepted.revision),
+            "signer": str(self.accepted.signer),
+            "trusted_for": self.trusted_for,
+            "signed": utc_text(self.signed),
+            "pack_bytes": manifest.pack.size,
+            "file_count": len(manifest.files),
+            "bytes": self.bytes,
+            "lane": statement.lane,
+            "expires": utc_text(statement.expires),
+            "require": present(self.require),
+            "delegated_by": self.delegated_by,
+            "statement": present(manifest.attestation),
+            "proof": present(manifest.proof),
+        }
 
 
 def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvcError]]:
@@ -115,19 +129,21 @@ def verify_bundle(config: Config, path: Path) -> Verification:
 def render_verification(row: Verification) -> str:
     """Return the text for a terminal."""
     where = "every namespace" if row.trusted_for == "*" else f"namespace {row.trusted_for}"
+    manifest, signer = row.accepted.manifest, row.accepted.signer.short
+    statement, now = manifest.statement, time.time()
     facts = [
-        ("name", row.name),
-        ("lane", row.lane or "trunk"),
-        ("target", row.target),
-        ("entry", str(row.entry)),
-        ("revision", str(row.revision)),
-        ("signed by", f"{row.signer.short}, {when_text(row.signed, time.time())}"),
-        ("expires", "never" if row.expires is None else when_text(row.expires, time.time())),
-        ("size", f"{bytes_text(row.pack_size)}, {count_text(row.files, 'file')}"),
+        ("name", str(statement.full_name)),
+        ("lane", statement.lane or "trunk"),
+        ("target", str(statement.target)),
+        ("entry", str(manifest.entry)),
+        ("revision", str(row.accepted.revision)),
+        ("signed by", f"{signer}, {when_text(row.signed, now)}"),
+        ("expires", "never" if statement.expires is None else when_text(statement.expires, now)),
+        ("size", f"{bytes_text(manifest.pack.size)}, {count_text(len(manifest.files), 'file')}"),
         ("bytes", row.bytes),
-        *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
-        *proof_facts(row.proof),
-        ("trusted", f"{row.signer.short} is trusted here for {where}"),
+        *(fact for fact in provenance_facts(row.accepted.provenance) if fact[0] not in ("target", "lane")),
+        *proof_facts(manifest.proof),
+        ("trusted", f"{signer} is trusted here for {where}"),
     ]
     if row.delegated_by:
         facts.append(("named by", f"the trust metadata of {row.delegated_by}"))
@@ -154,7 +170,7 @@ def _last_answer(
     remote: Remote, config: Config, name: Name, store: NodeStore, error: CacheSvcError
 ) -> list[ResolvedRevision]:
     request = request_here(config, name, name.tags(config.tag_fallback))
-    raw = store.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
+    raw = store.answers.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
     if raw is None:
         raise error
     return list(parse_resolved(raw).revisions)
@@ -183,26 +199,14 @@ def _check_bytes(path: Path, verified: Accepted, offset: int) -> None:
 def _verification(
     config: Config, what: str, verified: Accepted, bytes_: str, policy: Policy | None
 ) -> Verification:
-    manifest, statement = verified.manifest, verified.manifest.statement
+    namespace = verified.manifest.statement.namespace
     keys = [key for key in config.trusted_keys if key.key == verified.signer]
-    trust = next((key for key in keys if key.counts_for(statement.namespace)), None)
+    trust = next((key for key in keys if key.counts_for(namespace)), None)
     return Verification(
         what=what,
-        name=str(statement.full_name),
-        target=str(statement.target),
-        entry=manifest.entry,
-        revision=verified.revision,
-        signer=verified.signer,
-        trusted_for=statement.namespace if trust is None else trust.namespace or "*",
-        signed=statement.sequence // 1000,
-        pack_size=manifest.pack.size,
-        files=len(manifest.files),
+        accepted=verified,
         bytes=bytes_,
-        lane=statement.lane,
-        expires=statement.expires,
+        trusted_for=namespace if trust is None else trust.namespace or "*",
         require=config.require,
         delegated_by=None if policy is None else config.url,
-        statement=manifest.attestation,
-        provenance=verified.provenance,
-        proof=manifest.proof,
     )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
-from cachesvc.index.entries.heads import FEW, Candidate, Group, Heads, Place
+from cachesvc.index.entries.heads import FEW, BuiltFor, Candidate, Group, Heads, Place, Slot
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import (
     Compatible,
@@ -138,7 +138,7 @@ def _unasked_older(offered: Sequence[Candidate], request: ResolveRequest) -> fro
     if request.entries or request.keys:
         return frozenset()
     older = of_older_models(
-        Offered(row.entry, row.target, row.model, (row.published,), row.lane) for row in offered
+        Offered(row.entry, row.slot.target, row.model, (row.published,), row.lane) for row in offered
     )
     return older - {row.entry for row in offered if row.model is not None and row.model == request.model}
 
@@ -188,7 +188,7 @@ def _of_many(heads: Heads, request: ResolveRequest, place: Place) -> _Candidates
     groups = {group.partition: group for group in heads.groups(place, MAX_GROUPS)}
     if any(group.unkeyed for group in groups.values()):
         return None
-    samples = {head.partition: head for head in heads.samples(place, list(groups.values()))}
+    samples = {head.slot.partition: head for head in heads.samples(place, list(groups.values()))}
     fitting = _fitting_groups(groups, samples, request)
     others = [head for partition, head in samples.items() if partition not in fitting]
     count = sum(group.heads for group in fitting.values())
@@ -196,7 +196,7 @@ def _of_many(heads: Heads, request: ResolveRequest, place: Place) -> _Candidates
         rows = [head for partition in fitting for head in heads.of_partition(place, partition, most)]
         return _Candidates(place.tag, [*rows, *others])
     rows = heads.of_model(place, request.model, 4 * most) if request.model is not None else []
-    rows = [head for head in rows if head.partition in fitting]
+    rows = [head for head in rows if head.slot.partition in fitting]
     if len(rows) > most:
         rows = []
     return _Candidates(place.tag, [*rows, *others], count - len(rows))
@@ -235,12 +235,11 @@ def _unknown(registry: Registry, request: ResolveRequest) -> NotFound:
 
 def _overlay(heads: Iterable[Candidate]) -> list[Candidate]:
     """Omits the trunk's heads that a lane's hide."""
-    chosen: dict[tuple[str, str, str, str], Candidate] = {}
+    chosen: dict[Slot, Candidate] = {}
     for row in heads:
-        key = (row.tag, row.target, row.partition, row.workload)
-        other = chosen.get(key)
+        other = chosen.get(row.slot)
         if other is None or (row.lane and not other.lane):
-            chosen[key] = row
+            chosen[row.slot] = row
     return list(chosen.values())
 
 
@@ -256,12 +255,16 @@ def _compare_all(
         if differences is None:
             break
         if differences:
-            rejected = Rejected(row.entry, row.target, row.tag, differences)
+            rejected = _rejected(row, differences)
             refused.append(((*nearness(differences), -row.published), rejected))
         else:
             fitting.append(row)
     refused.sort(key=lambda pair: pair[0])
     return fitting, tuple(rejected for _, rejected in refused[:MAX_REJECTED])
+
+
+def _rejected(row: Candidate, differences: tuple[Difference, ...]) -> Rejected:
+    return Rejected(row.entry, row.slot.target, row.slot.tag, differences)
 
 
 class _Comparisons:
@@ -274,23 +277,21 @@ class _Comparisons:
     def __init__(self, request: ResolveRequest) -> None:
         self._fingerprint = request.fingerprint
         self._text = codec.canonical(request.fingerprint).decode()
-        self._long: dict[tuple[str, str], tuple[Difference, ...]] = {}
+        self._long: dict[BuiltFor, tuple[Difference, ...]] = {}
         self._left = COMPARED_CHARACTERS
 
     def with_head(self, row: Candidate) -> tuple[Difference, ...] | None:
         """Returns the deciding differences; ``None`` once ``COMPARED_CHARACTERS`` were compared."""
-        theirs = row.fingerprint, row.scopes
+        theirs = row.built_for
         if theirs in self._long:
             return self._long[theirs]
-        size = len(self._text) + len(row.fingerprint) + len(row.scopes)
+        size = len(self._text) + len(theirs.fingerprint) + len(theirs.scopes)
         self._left -= size
         if self._left < 0:
             return None
         if size <= CACHED_CHARACTERS:
             return _cached_differences(self._text, *theirs)
-        self._long[theirs] = _deciding(
-            compare(self._fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
-        )
+        self._long[theirs] = _deciding(compare(self._fingerprint, *map(json.loads, theirs)))
         return self._long[theirs]
 
 
@@ -318,14 +319,14 @@ def _withhold(
     refused: list[Rejected] = []
     for row in fitting:
         if (difference := withdrawn.get(row.revision)) is not None:
-            refused.append(Rejected(row.entry, row.target, row.tag, (difference,)))
+            refused.append(_rejected(row, (difference,)))
             continue
-        here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
+        here = environment(request.fingerprint, *map(json.loads, row.built_for))
         why = withheld.get((row.revision, here))
         if why is None:
             offered.append(row)
         else:
-            refused.append(Rejected(row.entry, row.target, row.tag, (inert_difference(row.revision, why),)))
+            refused.append(_rejected(row, (inert_difference(row.revision, why),)))
     return offered, tuple(refused)
 
 
@@ -350,22 +351,22 @@ def _with_envelopes(registry: Registry, rows: list[Candidate]) -> tuple[Resolved
     chosen: list[Candidate] = []
     total = 0
     for row in rows:
-        total += row.envelope_bytes
+        total += row.envelope.size
         if chosen and total > MAX_ANSWER_BYTES:
             break
         chosen.append(row)
-    envelopes = {row.revision: row.envelope for row in chosen if row.envelope is not None}
+    envelopes = {row.revision: row.envelope.data for row in chosen if row.envelope.data is not None}
     if len(envelopes) < len(chosen):
         with registry.index.look() as heads:
-            envelopes |= heads.envelopes([row.revision for row in chosen if row.envelope is None])
+            envelopes |= heads.envelopes([row.revision for row in chosen if row.envelope.data is None])
     return tuple(
         ResolvedRevision(
             row.entry,
             row.revision,
             envelopes[row.revision].decode(),
-            row.pack,
-            row.pack_size,
-            pack_url(registry, row.revision, row.pack_key),
+            row.pack.digest,
+            row.pack.size,
+            pack_url(registry, row.revision, row.pack.key),
         )
         for row in chosen
         if row.revision in envelopes

@@ -88,7 +88,7 @@ def _still_cold(
         wanted = sorted({target for model in known for target in targets[model]})
         if not wanted and (offered.heads or offered.left_out):
             continue  # something fits now; whether it is what they compile, their next start will say
-        there = {head.target for head in offered.heads if head.model in known}
+        there = {head.slot.target for head in offered.heads if head.model in known}
         missing = [target for target in wanted if target not in there] if wanted else [None]
         for target in missing:
             yield WantedTarget(

@@ -14,7 +14,7 @@ import cachesvc_client
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.wire.errors import Unsupported
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.manifest.key_components import KeyFacts
@@ -116,7 +116,8 @@ class EntryBuild:
 
     def seal(self, path: Path, key: Signer, measured: Mapping[str, float]) -> Manifest:
         """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""
-        draft = replace(self._draft(measured), attest=self._attest)
+        draft = self._draft(measured)
+        draft = replace(draft, build=replace(draft.build, attest=self._attest))
         return build_bundle(self._sources(self.files), draft, key, path)
 
     def outcome(
@@ -279,11 +280,13 @@ class EntryBuild:
             scopes=self.compile_result.scopes,
             lane=warm.lane,
             expires=None if warm.sealing.lifetime is None else int(time.time() + warm.sealing.lifetime),
-            measured=measured,
-            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.sealing.remarks},
             keys=self.keys,
             asked=self.compile_result.graph_requests,
-            proof=self._proof(),
+            build=Build(
+                measured=measured,
+                remarks={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.sealing.remarks},
+                proof=self._proof(),
+            ),
         )
 
     def _proof(self) -> Proof | None:

@@ -7,6 +7,7 @@ import secrets
 
 from cachesvc_client.claims.acquire import ClaimOutcome, acquire_or_wait, describe_this_process
 from cachesvc_client.environment.march import for_level
+from cachesvc_client.http.claims import Claims
 from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.requests.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 
@@ -35,7 +36,7 @@ def claim_or_wait(target: TargetContext) -> ClaimOutcome[Manifest]:
             target.show_step(f"waiting for {who}, which has been compiling it for {answer.age} s")
 
     return acquire_or_wait(
-        warm.registry.remote,
+        Claims(warm.registry.remote),
         ClaimRequest(_subject(target), secrets.token_hex(16), describe_this_process()),
         lambda: find_published(target).manifest,
         patience=lambda: 0.0 if warm.launcher.cancelled else math.inf,

@@ -14,7 +14,7 @@ rule_of = kinds.rule_of
 REFUSED = kinds.REFUSED
 DISTRIBUTIONS = tuple(name for kind in kinds.KINDS for name in kind.distributions)
 """The distributions that decide what kinds compile."""
-CACHE_VARIABLES = tuple(kind.variable for kind in kinds.KINDS)
+CACHE_VARIABLES = tuple(kind.folder.variable for kind in kinds.KINDS)
 """Names of the variables that name kinds' cache folders."""
 
 
@@ -37,9 +37,9 @@ def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
     the folder of a kind that lies inside of another kind's.
     """
     return {
-        kind.variable: str(Path(store, f"{name}-{kind.name}", *below))
+        kind.folder.variable: str(Path(store, f"{name}-{kind.name}", *below))
         for kind in kinds.KINDS
-        if kind.home != "inside"
+        if kind.folder.home != "inside"
     }
 
 
@@ -59,8 +59,8 @@ def graph_folders(roots: Mapping[str, Path]) -> list[Path]:
 
 def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[Count, int]]:
     """Yield what kinds counted, with the words of each: ``Observation.counts`` of a process."""
-    for name, kind in _EVERY.items():
-        own = counts.get(name, {})
+    for kind in kinds.KINDS:
+        own = counts.get(kind.name, {})
         yield from ((count, own[count.event]) for count in kind.counts if own.get(count.event))
 
 

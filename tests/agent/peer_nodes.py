@@ -21,7 +21,7 @@ from cachesvc_client.http.origin import parse_networks
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Namespace
-from cachesvc_client.wire.requests.peers import PackOffer, PackSources, PackWant, PeersRequest
+from cachesvc_client.wire.requests.peers import PackOffer, PackSources, PackWant, PeersAnswer, PeersRequest
 
 from .conftest import Published, Publisher
 
@@ -79,12 +79,17 @@ def peer_node(
         yield PeerNode(root, measures, peers, keeper, options)
 
 
+def ask_peers(remote: Remote, request: PeersRequest) -> PeersAnswer:
+    """Send what an agent sends."""
+    return remote.call("POST", "/v1/peers", request, PeersAnswer)
+
+
 def announce(publisher: Publisher, name: str, pack: Published, address: str) -> None:
     """Offer a pack at an address, as any holder of a token that reads can."""
     offer = PackOffer(Digest(pack.pack), secrets.token_hex(32))
     request = PeersRequest(Name.parse(name).namespace, secrets.token_hex(16), address, (offer,))
     with Remote(publisher.served.url, publisher.served.token) as remote:
-        remote.peers(request)
+        ask_peers(remote, request)
 
 
 def sources(publisher: Publisher, namespace: str, pack: str, token: str | None = None) -> PackSources:
@@ -92,4 +97,4 @@ def sources(publisher: Publisher, namespace: str, pack: str, token: str | None =
     want = PackWant(Digest(pack), 1000)
     request = PeersRequest(Namespace(namespace), secrets.token_hex(16), "127.77.0.1", wants=(want,))
     with Remote(publisher.served.url, token or publisher.served.token) as remote:
-        return remote.peers(request).packs[0]
+        return ask_peers(remote, request).packs[0]

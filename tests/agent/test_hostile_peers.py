@@ -28,7 +28,7 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.requests.peers import PeersRequest
 
 from .conftest import Publisher
-from .peer_nodes import PeerNode, announce, new_address, peer_node, peer_port, sources
+from .peer_nodes import PeerNode, announce, ask_peers, new_address, peer_node, peer_port, sources
 
 FRAMES = 10_000_000
 """Bytes of a pack of three frames."""
@@ -370,9 +370,8 @@ def test_nobody_takes_back_what_was_offered_with_another_token(network: Publishe
     ).json()
     [before] = sources(network, "theirs", pack.pack).sources
     with Remote(network.served.url, created["secret"]) as remote:
-        remote.peers(
-            PeersRequest(Namespace("theirs"), before.peer, "127.77.0.2", withdrawn=(Digest(pack.pack),))
-        )
+        request = PeersRequest(Namespace("theirs"), before.peer, "127.77.0.2", withdrawn=(Digest(pack.pack),))
+        ask_peers(remote, request)
     assert sources(network, "theirs", pack.pack).sources == (before,)
 
 

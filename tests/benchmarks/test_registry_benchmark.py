@@ -85,13 +85,10 @@ def test_a_filled_index_is_what_resolves_expect(tmp_path: Path) -> None:
             for number in (0, 150, 199):
                 namespace, name = filling.place(number)
                 place = Place(Namespace(namespace), ShortName(name), Tag("latest"))
-                [rows] = heads.under_each([place], 10)
-                verdicts = [
-                    compare(filling.FINGERPRINT, json.loads(row.fingerprint), json.loads(row.scopes))
-                    for row in rows
-                ]
+                [rows] = heads.few_under_each([place])
+                verdicts = [compare(filling.FINGERPRINT, *map(json.loads, row.built_for)) for row in rows]
                 assert [isinstance(verdict, Compatible) for verdict in verdicts].count(True) == 2
-                assert len(rows) == filling.PER_NAME and all(row.envelope_bytes > 2000 for row in rows)
+                assert len(rows) == filling.PER_NAME and all(row.envelope.size > 2000 for row in rows)
                 assert [withheld(row) for row in rows] == [None] * filling.PER_NAME, "all are offered"
     finally:
         index.close()

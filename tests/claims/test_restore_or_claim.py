@@ -15,7 +15,7 @@ import pytest
 from cachesvc_client.claims import acquire
 from cachesvc_client.claims.acquire import acquire_or_wait
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, NotFound, Unavailable
+from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.requests.claims import (
     ClaimAnswer,
@@ -44,18 +44,18 @@ class Script:
         self.renewed: list[ClaimRef] = []
         self.released: list[ClaimRelease] = []
 
-    def claim(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
+    def take(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
         assert request.holder == REQUEST.holder and deadline > time.monotonic() + request.wait
         self.waits.append(request.wait)
         self.seen.append(request.seen)
         return self._next(self.answers)
 
-    def renew_claim(self, claim: ClaimRef, deadline: float) -> ClaimAnswer:
+    def renew(self, claim: ClaimRef, deadline: float) -> ClaimAnswer:
         assert deadline > time.monotonic()
         self.renewed.append(claim)
         return self._next(self.renewals)
 
-    def release_claim(self, request: ClaimRelease, deadline: float) -> None:
+    def release(self, request: ClaimRelease, deadline: float) -> None:
         assert deadline > time.monotonic()
         self.released.append(request)
 
@@ -93,11 +93,6 @@ def acquire_from(script: Script, look: Callable[[], Any] = nothing, **more: Any)
     return acquire_or_wait(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
 
 
-def test_a_registry_without_claims_is_not_worth_a_message() -> None:
-    outcome = acquire_from(Script(NotFound("there is no /v1/claims")))
-    assert (outcome.result, outcome.claim, outcome.why) == (None, None, "")
-
-
 def test_a_refusal_is_reported_and_the_request_not_repeated() -> None:
     script = Script(Forbidden("may only read"))
     assert acquire_from(script, outage_seconds=60).why == "may only read"
@@ -114,10 +109,10 @@ def test_an_outage_is_waited_for_as_long_as_allowed() -> None:
 
 def test_an_outage_begins_when_the_registry_ends_a_wait_and_not_with_the_wait() -> None:
     class Killed(Script):
-        def claim(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
+        def take(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
             if not self.waits:
                 time.sleep(0.4)  # the first request waits at the registry, which is killed then
-            return super().claim(request, deadline)
+            return super().take(request, deadline)
 
     script = Killed(Unavailable("closed the connection"), PUBLISHED)
     assert acquire_from(script, lambda: "it", outage_seconds=0.3).result == "it"
@@ -244,7 +239,7 @@ from cachesvc_client.wire.requests.claims import ClaimAnswer
 from cachesvc_client.wire.digest import Digest
 
 class Printer:
-    def release_claim(self, request, deadline):
+    def release(self, request, deadline):
         print(request.claim.holder[0], request.done, flush=True)
 
 def claim(holder):

@@ -57,15 +57,15 @@ def test_pruning_removes_what_was_used_longest_ago(command, packs):
 def test_cleaning_keeps_what_is_in_use_and_what_protects_the_node(command, packs, tmp_path):
     store = NodeStore(tmp_path / "store")
     entry, revision = Digest.of(b"entry"), Digest.of(b"revision")
-    store.record_sequence(entry, 7, "key")
-    store.distrust(entry, revision)
+    store.marks.record_sequence(entry, 7, "key")
+    store.marks.distrust(entry, revision)
     os.utime(packs[2])  # just handed out
     assert command("cache", "clean")[1].startswith("would remove 3 entries, 2.9 KiB")
     assert all(path.exists() for path in packs)
     status, out, _ = command("cache", "clean", "--apply")
     assert status == 0 and "removed 2 entries, 2.0 KiB" in out and "1 entry stayed" in out
     assert [path.exists() for path in packs] == [False, False, True]
-    assert store.sequences(entry) == {"key": 7} and store.distrusts(entry, revision)
+    assert store.marks.sequences(entry) == {"key": 7} and store.marks.distrusts(entry, revision)
 
 
 def test_the_bound_is_a_setting_of_the_node(monkeypatch, tmp_path):

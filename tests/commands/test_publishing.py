@@ -4,7 +4,7 @@ Small packs go with their envelope, large packs by an upload before. Most tests 
 
 from __future__ import annotations
 
-import random
+import json
 import threading
 import time
 
@@ -14,53 +14,35 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
 from cachesvc_client.trust.accept import Acceptance
-from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
+from cachesvc_client.wire.errors import Corrupt, HeadConflict, Untrusted
 from cachesvc_client.wire.requests.protocol import BundleRequest
 
 
 class CountingRemote(Remote):
-    """Is a real client that remembers its calls, and may run a function before its commit."""
+    """Is a real client that remembers its calls that publish, and may run a function before its commit."""
 
     def __init__(self, *arguments, before_commit=lambda: None):
         super().__init__(*arguments)
         self.calls: list[str] = []
         self._before_commit = before_commit
+        self._ask = self.exchange.call
+        self.exchange.call = self._note
 
-    def begin_upload(self, *arguments, **more):
-        self.calls.append("begin")
-        self.lease = super().begin_upload(*arguments, **more)
-        return self.lease
-
-    def put_pack(self, *arguments, **more):
-        self.calls.append("put")
-        return super().put_pack(*arguments, **more)
-
-    def put_bundle(self, *arguments, **more):
-        self._before_commit()
-        self.calls.append("bundle")
-        return super().put_bundle(*arguments, **more)
-
-    def commit(self, *arguments, **more):
-        self._before_commit()
-        self.calls.append("commit")
-        return super().commit(*arguments, **more)
-
-    def abort(self, *arguments, **more):
-        self.calls.append("abort")
-        return super().abort(*arguments, **more)
-
-
-class RemoteOfOlderRegistry(CountingRemote):
-    """Answers as if the registry was of a release that has no route for bundles."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        ask = self.exchange.call
-        self.exchange.call = lambda method, path, *arguments, **more: ask(
-            method, path.replace("/v1/bundles", "/v1/unheard-of"), *arguments, **more
-        )
+    def _note(self, method, path, *arguments, **more):
+        words = {"/v1/uploads": "begin", "/v1/bundles": "bundle"}
+        if method in ("PUT", "DELETE"):
+            self.calls.append({"PUT": "put", "DELETE": "abort"}[method])
+        elif word := "commit" if path.endswith("/commit") else words.get(path.partition("?")[0]):
+            if word in ("commit", "bundle"):
+                self._before_commit()
+            self.calls.append(word)
+        answer = self._ask(method, path, *arguments, **more)
+        if path == "/v1/uploads":
+            self.upload = json.loads(answer.body)["upload"]
+        return answer
 
 
 @pytest.fixture(params=["bundle", "upload"])
@@ -145,19 +127,8 @@ def test_an_abort_after_the_commit_takes_nothing_away(
     monkeypatch.setattr("cachesvc_client.publication.publish_bundle.ONE_REQUEST_BYTES", 0)
     client = remote()
     publish_bundle(client, bundle("publishing/lost"), registry.key)
-    client.abort(client.lease.upload)
+    Uploads(client).abort(client.upload)
     assert command("pull", "publishing/lost", "--into", tmp_path / "into")[0] == 0
-
-
-@pytest.mark.parametrize("size", [500, 3_900_000])
-def test_a_registry_of_an_earlier_release_gets_an_upload(registry, bundle, size):
-    """The registry answers before the client has sent everything, or after."""
-    path = bundle(f"publishing/older-{size}", content=random.Random(size).randbytes(size))
-    client = RemoteOfOlderRegistry(registry.url, registry.token)
-    assert publish_bundle(client, path, registry.key).created
-    assert client.calls == ["bundle", "begin", "put", "commit"]
-    with pytest.raises(NotFound, match="/v1/unheard-of"):
-        client.call("GET", "/v1/bundles", None, object)
 
 
 def test_a_second_copy_of_a_bundle_succeeds(remote, bundle, registry):
@@ -171,7 +142,7 @@ def test_a_second_copy_of_a_bundle_succeeds(remote, bundle, registry):
         for _ in range(2):
             pack.seek(offset)
             size = path.stat().st_size - offset
-            created.append(remote().put_bundle(request, envelope, pack, size).created)
+            created.append(Uploads(remote()).put_bundle(request, envelope, pack, size).created)
     assert created == [True, False]
 
 

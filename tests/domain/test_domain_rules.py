@@ -114,18 +114,16 @@ ages = st.builds(
     RevisionAge,
     entry=digests,
     revision=st.integers().map(lambda number: Digest.of(str(number).encode())),
-    sequence=st.integers(1, 1000),
     published=st.integers(0, 100 * DAY),
     is_head=st.booleans(),
 )
 
 
 def ranked(rows: list[RevisionAge]) -> list[RevisionAge]:
-    """Return the rows, each with the number of newer revisions of its entry, as the index counts them."""
-    ordered = sorted(rows, key=lambda row: -row.sequence)
+    """Return the rows, the newest first, each with the number of newer revisions of its entry."""
     return [
-        dataclasses.replace(row, newer=sum(other.entry == row.entry for other in ordered[:place]))
-        for place, row in enumerate(ordered)
+        dataclasses.replace(row, newer=sum(other.entry == row.entry for other in rows[:place]))
+        for place, row in enumerate(rows)
     ]
 
 
@@ -145,27 +143,29 @@ def test_retention_keeps_heads_and_the_newest_and_young_revisions(rows, keep, da
         of_entry = [row for row in rows if row.entry == entry]
         remaining = [row for row in of_entry if row not in expired_rows]
         assert len(remaining) >= min(keep, len(of_entry))
-        newer = sorted(of_entry, key=lambda row: -row.sequence)[:keep]
-        assert not set(newer) & set(expired_rows) or len({row.sequence for row in of_entry}) < len(of_entry)
+        assert not set(of_entry[:keep]) & set(expired_rows)
     # One run deletes everything that may go: a second run on the remaining rows finds nothing.
     remaining = ranked([row for row in rows if row not in expired_rows])
     assert expired(remaining, Retention(keep, days), now) == []
 
 
 def test_retention_by_default_expires_revisions_after_thirty_days() -> None:
-    rows = [RevisionAge(Digest.of(b"e"), Digest.of(b"%d" % n), n, n * DAY, n == 50) for n in range(51)]
+    rows = [row(f"{n}", entry="e", published=n * DAY, is_head=n == 50) for n in reversed(range(51))]
     expired_rows = expired(ranked(rows), Retention(), 51 * DAY)
-    assert sorted(row.sequence for row in expired_rows) == list(range(21))
+    assert sorted(row.published // DAY for row in expired_rows) == list(range(21))
 
 
 def row(name: str, **more) -> RevisionAge:
-    facts = {"sequence": 1, "published": 0, "is_head": True, "size": 100, **more}
+    facts = {"published": 0, "is_head": True, "size": 100, **more}
     return RevisionAge(Digest.of(facts.pop("entry", name).encode()), Digest.of(name.encode()), **facts)
 
 
 def test_a_pinned_revision_outlives_its_retention() -> None:
-    rows = [row(f"{n}", entry="e", sequence=n, is_head=n == 9, pinned=n == 3) for n in range(10)]
-    assert {one.sequence for one in expired(ranked(rows), Retention(2, 0), DAY)} == {0, 1, 2, 4, 5, 6, 7}
+    rows = [row(f"{n}", entry="e", is_head=n == 9, pinned=n == 3) for n in reversed(range(10))]
+    kept = {row.revision for row in rows} - {
+        one.revision for one in expired(ranked(rows), Retention(2, 0), DAY)
+    }
+    assert kept == {Digest.of(b"%d" % n) for n in (3, 8, 9)}
 
 
 def test_an_entry_that_nobody_is_offered_goes_whole() -> None:
@@ -209,7 +209,6 @@ def test_eviction_takes_cheap_and_idle_entries_first() -> None:
             RevisionAge,
             entry=digests,
             revision=st.integers().map(lambda number: Digest.of(str(number).encode())),
-            sequence=st.integers(1, 1000),
             published=st.integers(0, 100 * DAY),
             is_head=st.booleans(),
             last_used=st.none() | st.integers(0, 100 * DAY),

@@ -14,7 +14,7 @@ from cachesvc_client.environment import releases
 from cachesvc_client.environment.support import check_proof, present_names
 from cachesvc_client.hooks import source
 from cachesvc_client.process.every_hook import every_hook, support_of
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Incompatible
 from cachesvc_client.wire.factors import Fingerprint
@@ -208,7 +208,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         fingerprint=UNKNOWN,
         workload=Workload(script=Digest.of(b"x")),
         scopes=("host",),
-        proof=Proof("9.9.0", needed),
+        build=Build(proof=Proof("9.9.0", needed)),
     )
     path = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
     files = [SourceFile("inductor", path, b"graph", 0o644)]

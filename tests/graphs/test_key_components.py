@@ -144,7 +144,9 @@ def test_this_torch_has_the_places() -> None:
     assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
         autograd_cache, "autograd_cache_key"
     )
-    assert KIND.variable == "TORCHINDUCTOR_CACHE_DIR", "the variable that a search for a missing file reads"
+    assert KIND.folder.variable == "TORCHINDUCTOR_CACHE_DIR", (
+        "the variable that a search for a missing file reads"
+    )
 
 
 def components(**parts: str) -> list[str]:

@@ -12,6 +12,7 @@ from hostile_servers import INFO, answer, serve
 
 from cachesvc_client.http import breaker, connection
 from cachesvc_client.http.registry import Remote, parse_resolved
+from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.wire.errors import (
     HeadConflict,
     InvalidRequest,
@@ -99,7 +100,7 @@ def test_errors_of_the_registry_are_raised_as_they_are():
         serve(lambda sock, _: answer(sock, error, 409)) as server,
         pytest.raises(HeadConflict, match="publish again"),
     ):
-        Remote(server.url).commit("u1", CommitRequest("{}"))
+        Uploads(Remote(server.url)).commit("u1", CommitRequest("{}"))
     error["error"]["code"] = "unauthenticated"
     with serve(lambda sock, _: answer(sock, error, 401)) as server, pytest.raises(Unauthenticated):
         Remote(server.url).whoami()
@@ -113,7 +114,7 @@ def test_safe_requests_are_repeated():
     with serve(twice_down) as server:
         assert Remote(server.url).info().api == 1
     with serve(twice_down) as server, pytest.raises(Unavailable, match="503"):
-        Remote(server.url).begin_upload(UploadRequest(NAME.namespace, NAME.name, 5))
+        Uploads(Remote(server.url)).begin(UploadRequest(NAME.namespace, NAME.name, 5))
     assert len(server.requests) == 1
 
 
@@ -206,7 +207,7 @@ def test_the_line_for_what_a_proxy_answers_names_the_proxy_and_what_to_change():
         return answer(sock, raw=b"<html>413 Request Entity Too Large", status=413, api=None)
 
     with serve(too_large) as server, pytest.raises(TooLarge, match=r"a proxy .*client_max_body_size"):
-        Remote(server.url).begin_upload(UploadRequest(NAME.namespace, NAME.name, 5))
+        Uploads(Remote(server.url)).begin(UploadRequest(NAME.namespace, NAME.name, 5))
     assert len(server.requests) == 1
     for status in (502, 503, 504):
 

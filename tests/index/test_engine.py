@@ -302,7 +302,7 @@ def test_a_connection_that_ends_during_a_read_is_replaced(database: str, number:
         index.look() as looked,
     ):
         connection.execute(end, (name,))
-        looked.under_each(places, 10)
+        looked.few_under_each(places, 10)
     with index.look() as looked:
-        assert looked.under_each(places, 10) == [[]] * number
+        assert looked.few_under_each(places, 10) == [[]] * number
     index.close()

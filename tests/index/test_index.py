@@ -67,7 +67,7 @@ def heads(
     limit: int = 10,
 ) -> list[Candidate]:
     with index.look() as looked:
-        [rows] = looked.under_each([Place(namespace, name, tag, lane)], limit)
+        [rows] = looked.few_under_each([Place(namespace, name, tag, lane)], limit)
     return rows
 
 
@@ -153,16 +153,16 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
     two = publish(index, second, now=101)
     with index.read() as unit:
         [candidate] = heads(index)
-        assert (candidate.revision, candidate.pack_size, candidate.published) == (two, 1002, 101)
-        assert json.loads(candidate.fingerprint) == first.fingerprint
-        assert json.loads(candidate.scopes) == ["host"]
+        assert (candidate.revision, candidate.pack.size, candidate.published) == (two, 1002, 101)
+        assert json.loads(candidate.built_for.fingerprint) == first.fingerprint
+        assert json.loads(candidate.built_for.scopes) == ["host"]
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
         assert unit.inventory.revision(one) is not None
-        assert candidate.envelope == b"envelope " + two.encode()
+        assert candidate.envelope.data == b"envelope " + two.encode()
         with index.look() as view:
             both = view.envelopes([one, two, Digest.of(b"none")])
         assert both == {key: b"envelope " + key.encode() for key in (one, two)}
-        assert (candidate.envelope_bytes, candidate.pack_key, candidate.withheld) == (
+        assert (candidate.envelope.size, candidate.pack.key, candidate.withheld) == (
             9 + 71,
             "packs/2",
             False,
@@ -201,43 +201,44 @@ def test_queries_stay_within_namespace_name_tag_and_lane(index: Index) -> None:
     with index.look() as view:
         assert len(view.by_key(TEAM, BERT, keys, Lane("pr-1"))) == 2
         [trunk] = view.by_key(TEAM, BERT, keys, None)
-        assert (trunk.entry, trunk.envelope) == (keys[0], None)
+        assert (trunk.entry, trunk.envelope.data) == (keys[0], None)
         assert view.by_key(TEAM, ShortName("bart"), keys, None) == []
 
 
 def test_heads_are_newest_first_and_limited(index: Index) -> None:
     for sequence in (3, 1, 2):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
-    assert [row.target for row in heads(index, limit=2)] == ["t3", "t2"]
+    assert [row.slot.target for row in heads(index, limit=2)] == ["t3", "t2"]
 
 
 def test_small_envelopes_come_with_few_heads(index: Index) -> None:
     large = publish(index, manifest(99, target="large"), now=99, envelope=b"x" * (SMALL_BYTES + 1))
     for sequence in range(1, FEW - 1):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
-    rows = heads(index, limit=FEW + 5)
+    rows = heads(index, limit=FEW)
     assert len(rows) == FEW - 1 and rows[-1].revision == large
-    assert (rows[-1].envelope, rows[-1].envelope_bytes) == (None, SMALL_BYTES + 1)
-    assert all(row.envelope == b"envelope " + row.revision.encode() for row in rows[:-1])
+    assert (rows[-1].envelope.data, rows[-1].envelope.size) == (None, SMALL_BYTES + 1)
+    assert all(row.envelope.data == b"envelope " + row.revision.encode() for row in rows[:-1])
     for sequence in (FEW, FEW + 1):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=200 + sequence)
-        rows = heads(index, limit=FEW + 5)
+        with index.look() as looked:
+            rows = looked.newest(Place(TEAM, BERT, LATEST), FEW + 5)
         assert len(rows) == sequence and rows[-1].revision == large
-        assert rows[0].target == f"t{sequence}"
-        assert not any(row.envelope for row in rows)
+        assert rows[0].slot.target == f"t{sequence}"
+        assert not any(row.envelope.data for row in rows)
     assert len(heads(index, limit=FEW)) == FEW
 
 
 def test_several_places_are_queried_at_once(index: Index) -> None:
-    """Each place has its own rows, also if one has so many that it is queried again, and if one has none."""
+    """Each place has its own rows, also if one has too many, and if one has none."""
     for sequence in range(1, FEW + 2):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
     publish(index, manifest(90, tag="v1"))
     places = [Place(TEAM, BERT, Tag(tag)) for tag in ("v1", "latest", "v2", "v1", "latest")]
     with index.look() as looked:
-        one, many, none, *again = looked.under_each(places, 100)
-        assert looked.under_each([], 100) == []
-    assert ([row.tag for row in one], len(many), none) == (["v1"], FEW + 1, [])
+        one, many, none, *again = looked.few_under_each(places)
+        assert looked.few_under_each([]) == []
+    assert ([row.slot.tag for row in one], len(many), none) == (["v1"], FEW, [])
     assert again == [one, many]
 
 
@@ -246,18 +247,18 @@ def test_a_head_is_never_removed(index: Index) -> None:
     publish(index, manifest(9, target="other"))
     with index.write() as unit:
         late = 101  # all were published at 100
-        rows = unit.ages.superseded(1, late)
+        rows = unit.ages.superseded(1, late)[TEAM]
         assert {(row.revision, row.is_head, row.newer) for row in rows} == {
             (revisions[0], False, 2),
             (revisions[1], False, 1),
         }
-        assert [row.revision for row in unit.ages.superseded(2, late, TEAM)] == [revisions[0]]
-        assert unit.ages.superseded(2, late, Namespace("other")) == []
-        assert unit.ages.superseded(1, 100) == []
+        assert [row.revision for row in unit.ages.superseded(2, late, TEAM)[TEAM]] == [revisions[0]]
+        assert unit.ages.superseded(2, late, Namespace("other")) == {}
+        assert unit.ages.superseded(1, 100) == {}
         assert unit.entries.remove(revisions[2]) is None
         assert unit.entries.remove(revisions[0]) == "packs/1"
         assert unit.entries.remove(revisions[0]) is None
-        assert unit.ages.superseded(2, late) == []
+        assert unit.ages.superseded(2, late) == {}
         assert len(unit.inventory.packs("", 10_000)) == 3
 
 

@@ -171,8 +171,8 @@ def test_use_and_quarantine_are_stored(index: Index) -> None:
         rows = {row.revision: row for row in heads(index)}
         assert (rows[one].last_used, rows[one].quarantined) == (90, None)
         assert (rows[two].quarantined, rows[two].quarantine_why) == (70, "bad")
-        assert [row.revision for row in unit.ages.idle(50, TEAM)] == [two]
-        assert unit.ages.idle(5, TEAM) == []
+        assert [row.revision for row in unit.ages.idle(50, TEAM)[TEAM]] == [two]
+        assert unit.ages.idle(5, TEAM) == {}
         [row] = unit.withheld.listing("*", 10)
         assert (row.revision, row.since, row.why, row.environment) == (two, 70, "bad", None)
         assert unit.withheld.listing("other", 10) == []

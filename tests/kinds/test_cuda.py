@@ -104,28 +104,28 @@ def test_an_absent_folder_holds_no_entries(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KIND.variable, "")  # The fixture restores the variables that the test sets below.
-    monkeypatch.delenv(KIND.variable)
+    monkeypatch.setenv(KIND.folder.variable, "")  # so that what a test sets is taken back
+    monkeypatch.delenv(KIND.folder.variable)
 
 
 @pytest.mark.usefixtures("unset")
 def test_the_driver_gets_a_private_folder_and_loses_it_if_nothing_is_restored(tmp_path: Path) -> None:
     folders = Folders(KINDS)
     folders.settle_early(lambda _: tmp_path / "private")
-    assert os.environ[KIND.variable] == str(tmp_path / "private")
+    assert os.environ[KIND.folder.variable] == str(tmp_path / "private")
     folders.leave_early()
-    assert KIND.variable not in os.environ
+    assert KIND.folder.variable not in os.environ
 
 
 @pytest.mark.usefixtures("unset")
 def test_a_folder_that_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KIND.variable, str(tmp_path / "mine"))
+    monkeypatch.setenv(KIND.folder.variable, str(tmp_path / "mine"))
     folders = Folders(KINDS)
     folders.settle_early(lambda _: tmp_path / "private")
     folders.settle(lambda: tmp_path / "others")
     assert folders.roots()[KIND.name] == tmp_path / "mine"
     folders.leave_early()
-    assert os.environ[KIND.variable] == str(tmp_path / "mine")
+    assert os.environ[KIND.folder.variable] == str(tmp_path / "mine")
 
 
 PROGRAM = """

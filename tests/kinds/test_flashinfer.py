@@ -376,7 +376,7 @@ def restored(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     before = counters.counts["flashinfer.builds"]
     assert package.build_and_load(state, package.spec()) == 7
     assert counters.counts["flashinfer.builds"] - before == 1 and package.runs == 1
-    assert state.has_opened() and state.has_host_code() and len(state.used_files(root)) == 2
+    assert state.activity().opened and state.has_host_code() and len(state.used_files(root)) == 2
     assert _reasons(state) == [
         "FlashInfer's decode was not taken from an entry: "
         "no restored entry has it with these sources, flags and versions"
@@ -510,7 +510,7 @@ def test_what_ninja_finds_up_to_date_is_neither_counted_nor_kept(package: Packag
     state, before = _state(), counters.counts["flashinfer.builds"]
     assert package.build_and_load(state, package.spec()) == 7
     assert package.runs == 2 and counters.counts["flashinfer.builds"] == before
-    assert not state.has_opened() and state.used_files(tmp_path) == set()
+    assert not state.activity().opened and state.used_files(tmp_path) == set()
 
 
 def test_a_header_that_changed_during_the_build_is_not_kept(package: Package, tmp_path: Path) -> None:

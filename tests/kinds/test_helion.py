@@ -188,7 +188,7 @@ def test_what_was_found_is_taken_on_another_host_without_a_search(
     cache = Cache(tmp_path / "service", state)
     assert cache.get(lambda: waits.append(1)) == Config('{"block_sizes": [8]}')
     assert cache.read == [entry[0] / path] and waits == [1]
-    assert state.used_paths() == {path} == state.used_files(entry[0]) and state.has_opened()
+    assert state.used_paths() == {path} == state.used_files(entry[0]) and state.activity().opened
     assert counters.counts["helion.searches"] == before and reasons(state) == []
     assert cache._path() == tmp_path / "service" / f"{KEY}.best_config", "only a look-up is led to the entry"
 

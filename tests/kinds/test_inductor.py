@@ -153,7 +153,7 @@ os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
 os.setuid(54321)
 chosen = Path(cache_dir_utils.cache_dir())
 assert default_folder() == chosen, (default_folder(), chosen)
-assert KIND.user_folder(chosen, {}) is None and KIND.user_folder(Path("/named"), {}) == Path("/named")
+assert KIND.folder.named(chosen, {}) is None and KIND.folder.named(Path("/named"), {}) == Path("/named")
 del sys.modules[cache_dir_utils.__name__]
 assert default_folder() == chosen, (default_folder(), chosen)
 """

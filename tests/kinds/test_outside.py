@@ -21,14 +21,14 @@ from cachesvc_client.wire.errors import Corrupt
 REPOSITORY = Path(__file__).parents[2]
 KIND = """
 import sys
-from cachesvc_client.kinds.kind import Kind, KindState
+from cachesvc_client.kinds.kind import Kind, KindFolder, KindState
 from cachesvc_client.kinds.rules import FileRule, KindRules
 
 class State(KindState):
     {state}
 
 RULES = KindRules({name!r}, (FileRule(r"[0-9a-f]{{8}}\\.bin"),))
-KIND = Kind(name={name!r}, variable={variable!r}, rules=RULES, start=State, home="inside", place={place!r})
+KIND = Kind(RULES, State, KindFolder({variable!r}, home="inside", place={place!r}))
 """
 ASK = """
 import json, sys
@@ -108,7 +108,7 @@ def test_a_name_that_no_distribution_has_is_one_line(site: Site) -> None:
 
 REFUSED = {
     "may not replace the kind of that name: it is left out": ("triton", {}),
-    "its name and that of its rules must be 'one', in lower case": ("one", {"name": "two"}),
+    "the name of its rules must be 'one', in lower case": ("one", {"name": "two"}),
     "the kind triton has its folder there": ("one", {"place": "triton"}),
     "the kind inductor has its folder there": ("one", {"variable": "TORCHINDUCTOR_CACHE_DIR"}),
     "its home must be 'process', or 'inside' with a place of one part": ("one", {"place": "../up"}),
@@ -145,7 +145,8 @@ state.install_hooks(ProcessCallbacks(lambda: None, lambda _: None))
 state.use_folder(Path("/nowhere"))
 state.accept(Path("/nowhere"), ["00000000.bin"])
 place = Path("/nowhere")
-answer = [*state.used_files(place), *state.made_files(place), *state.explain(None), state.has_opened()]
+answer = [*state.used_files(place), *state.made_files(place), *state.explain(None)]
+answer += [*state.keys.used(), *state.recording.refused()]
 print(json.dumps({"answer": answer}))
 """
 
@@ -163,7 +164,7 @@ print(json.dumps({"answer": answer}))
 def test_a_state_that_raises_is_one_line_and_has_used_nothing(site: Site, method: str) -> None:
     site.add("outside_one", "one", state=method)
     answer = site.ask("one", BROKEN)
-    assert answer["answer"] == [False]
+    assert answer["answer"] == []
     assert answer["stderr"].count("the kind one failed") == 1, answer["stderr"]
     assert "publishes nothing of it" in answer["stderr"]
 

@@ -56,8 +56,8 @@ def test_private_folders_are_used_after_sglang_named_its_own(
     roots = settled(tmp_path).roots()
     assert not any(root.is_relative_to(tmp_path / "sglang") for root in roots.values()), roots
     for kind in KINDS:
-        if kind.sets_variable:
-            assert os.environ[kind.variable] == str(roots[kind.name])
+        if kind.folder.sets_variable:
+            assert os.environ[kind.folder.variable] == str(roots[kind.name])
     assert os.environ["TILELANG_CACHE_DIR"] == str(tmp_path / "sglang" / "tilelang"), "TileLang keeps its own"
 
 

@@ -370,7 +370,7 @@ def test_a_kernel_for_a_gpu_is_kept_if_nvcc_compiled_its_source_here(
     cache.save(_kernel(**vars(ON_GPU)))
     names = {path.rpartition("/")[2] for path in state.used_files(tmp_path / "root")}
     assert names == (({*NAMES, "executable.so"} - {"kernel_lib.so"}) if kept else set())
-    assert not state.has_host_code() and kept == state.has_opened()
+    assert not state.has_host_code() and kept == state.activity().opened
 
 
 def test_llvm_for_the_hosts_part_is_left_to_tilelang(cache: Cache) -> None:

@@ -306,7 +306,7 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
     assert count_programs("builder", os.environ["PATH"])[:3] == ["0", "0", "0"]
     move_folder(tmp_path / "builder", tmp_path / "service", tmp_path)
     assert count_programs("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
-    assert KIND.variable == "TRITON_CACHE_DIR"
+    assert KIND.folder.variable == "TRITON_CACHE_DIR"
 
 
 TUNING = """

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.hooks import imports
-from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts, RestoredFiles
 from cachesvc_client.kinds.testing import Example, KindConformance
 from cachesvc_client.kinds.vllm import identity, model_infos
 from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
@@ -243,9 +243,9 @@ def test_only_the_load_of_an_accepted_file_is_guarded(
         yield
         guarded.append((kind, path, [path for path in engine.paths if path not in before]))
 
-    assert _call(state, engine, loading=loading) is None and not guarded
+    assert _call(state, engine, files=RestoredFiles(loading=loading)) is None and not guarded
     state.accept(tmp_path / "root", [MODEL])
-    assert _call(state, engine, loading=loading) is not None
+    assert _call(state, engine, files=RestoredFiles(loading=loading)) is not None
     assert guarded == [("vllm", MODEL, [str(tmp_path / "root" / MODEL)])]
 
 

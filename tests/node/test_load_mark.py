@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.node.parts.revision_marks import CRASH_SECONDS
+from cachesvc_client.node.parts.revision_marks import CRASH_SECONDS, RevisionMarks
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.digest import Digest
 
@@ -37,7 +37,7 @@ def fail():
 
 def end_elsewhere():
     def wait():
-        with store.loading(suspects):
+        with store.marks.loading(suspects):
             ready.set()
             time.sleep(600)
     ready = threading.Event()
@@ -76,7 +76,7 @@ def handled():
     time.sleep(60)
 
 def unlock():
-    fcntl.flock(store._load_mark._place[0], fcntl.LOCK_UN)
+    fcntl.flock(store.marks._load_mark._place[0], fcntl.LOCK_UN)
     print("loading", flush=True)
     time.sleep(600)
 
@@ -91,13 +91,13 @@ def load():
         "unlocked": unlock,
         "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
     }[sys.argv[4]]
-    with store.loading(suspects):
+    with store.marks.loading(suspects):
         act()
 
 if sys.argv[4] == "daemon thread":
     end_elsewhere()
 elif sys.argv[4] == "after a load":
-    with store.loading(suspects):
+    with store.marks.loading(suspects):
         pass
     os.abort()
 else:
@@ -121,37 +121,37 @@ def _dies(root: Path, how: str, code: int | None = None) -> None:
 def test_what_two_processes_crashed_of_is_not_installed_for_a_while(tmp_path: Path, how: str) -> None:
     _dies(tmp_path, how)
     store = NodeStore(tmp_path)
-    assert not store.distrusts(ENTRY, REVISION), "one is no verdict"
+    assert not store.marks.distrusts(ENTRY, REVISION), "one is no verdict"
     assert list((tmp_path / "v1/loading").iterdir()) == []
-    store.trust_again(ENTRY, REVISION)  # as a restore that installs it again
+    store.marks.trust_again(ENTRY, REVISION)  # as a restore that installs it again
     _dies(tmp_path, how)
-    assert store.distrusts(ENTRY, REVISION) and not store.distrusts(ENTRY, OTHER)
-    mark = store.crashed_of(ENTRY, REVISION)
-    assert mark is not None and store.crashed_of(ENTRY, OTHER) is None
+    assert store.marks.distrusts(ENTRY, REVISION) and not store.marks.distrusts(ENTRY, OTHER)
+    mark = store.marks.crashed_of(ENTRY, REVISION)
+    assert mark is not None and store.marks.crashed_of(ENTRY, OTHER) is None
     age = time.time() - CRASH_SECONDS - 60
     os.utime(mark, (age, age))
-    assert not store.distrusts(ENTRY, REVISION), "it ends by itself"
+    assert not store.marks.distrusts(ENTRY, REVISION), "it ends by itself"
     _dies(tmp_path, how)
-    assert not store.distrusts(ENTRY, REVISION), "and then one is no verdict again"
+    assert not store.marks.distrusts(ENTRY, REVISION), "and then one is no verdict again"
     _dies(tmp_path, how)
-    assert store.distrusts(ENTRY, REVISION)
+    assert store.marks.distrusts(ENTRY, REVISION)
     mark.unlink()
-    assert not store.distrusts(ENTRY, REVISION), "removing the file is what the message says"
+    assert not store.marks.distrusts(ENTRY, REVISION), "removing the file is what the message says"
 
 
 def test_another_revision_takes_the_crash_of_an_older_one_away(tmp_path: Path) -> None:
     _dies(tmp_path, "abort")
     store = NodeStore(tmp_path)
-    store.trust_again(ENTRY, OTHER)
+    store.marks.trust_again(ENTRY, OTHER)
     _dies(tmp_path, "abort")
-    assert not store.distrusts(ENTRY, REVISION)
+    assert not store.marks.distrusts(ENTRY, REVISION)
 
 
 def test_a_crash_does_not_soften_what_a_canary_said(tmp_path: Path) -> None:
     store = NodeStore(tmp_path)
-    store.distrust(ENTRY, REVISION)
+    store.marks.distrust(ENTRY, REVISION)
     _dies(tmp_path, "abort")
-    assert store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+    assert store.marks.distrusts(ENTRY, REVISION) and store.marks.crashed_of(ENTRY, REVISION) is None
 
 
 @pytest.mark.parametrize("how", ["kill", "exit", "own words"])
@@ -160,7 +160,7 @@ def test_whoever_kills_processes_in_a_load_withdraws_nothing(tmp_path: Path, how
     for _ in range(3):
         _dies(tmp_path, how)
         store = NodeStore(tmp_path)
-        assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+        assert not store.marks.distrusts(ENTRY, REVISION) and store.marks.crashed_of(ENTRY, REVISION) is None
     assert list((tmp_path / "v1/loading").iterdir()) == list((tmp_path / "v1/distrusted").iterdir()) == []
     assert how != "own words" or "Fatal Python error: Aborted" in (tmp_path / "words").read_text()
 
@@ -189,7 +189,7 @@ def test_the_kernel_that_kills_where_memory_ran_out_withdraws_nothing(
         words = ["sh", "-c", f'echo $$ > {memory_group}/cgroup.procs && exec "$@"', "sh"]
         words += [sys.executable, "-c", PROGRAM, str(tmp_path), str(ENTRY), str(REVISION), "memory"]
         assert subprocess.run(words, capture_output=True).returncode == -signal.SIGKILL
-    assert not NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    assert not NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_kernel_that_kills_where_memory_ran_out_withdraws_nothing(
 def test_a_process_that_ends_by_itself_or_after_its_loads_died_of_none(tmp_path: Path, how: str) -> None:
     _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(60)
     store = NodeStore(tmp_path)
-    assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+    assert not store.marks.distrusts(ENTRY, REVISION) and store.marks.crashed_of(ENTRY, REVISION) is None
     assert list((tmp_path / "v1/loading").iterdir()) == []
 
 
@@ -212,7 +212,7 @@ def test_a_process_that_is_asked_to_end_died_of_none_and_ends_as_without_us(
     """As a rollout that ends a pod while it starts."""
     assert _start(tmp_path, how, stderr=subprocess.DEVNULL).wait(30) == status
     store = NodeStore(tmp_path)
-    assert not store.distrusts(ENTRY, REVISION)
+    assert not store.marks.distrusts(ENTRY, REVISION)
     assert list((tmp_path / "v1/loading").iterdir()) == []
 
 
@@ -226,7 +226,7 @@ def test_signals_are_as_before_after_a_load_and_in_a_forked_child(tmp_path: Path
     def caught() -> str:
         return Path("/proc/self/status").read_text().partition("SigCgt:")[2].split()[0]
 
-    with store.loading([(ENTRY, REVISION)]):
+    with store.marks.loading([(ENTRY, REVISION)]):
         assert caught() != before
         child = os.fork()
         if child == 0:
@@ -242,7 +242,7 @@ def test_a_child_that_outlives_a_crash_does_not_hide_it(tmp_path: Path) -> None:
     child = int(process.stdout.readline())
     process.wait(60)
     try:
-        assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+        assert NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION)
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -251,14 +251,14 @@ def test_what_a_process_loads_now_is_no_suspect(tmp_path: Path) -> None:
     """Two engines of a node start at once."""
     process = _start(tmp_path, "wait", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None and process.stdout.readline() == "loading\n"
-    NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION)
     assert len(list((tmp_path / "v1/loading").iterdir())) == 1
     for _ in range(2):
         process.send_signal(signal.SIGABRT)
         process.wait()
         process = _start(tmp_path, "wait", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdout is not None and process.stdout.readline() == "loading\n"
-    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    assert NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION)
     process.kill()
     process.wait()
 
@@ -269,8 +269,8 @@ def test_a_living_process_whose_lock_is_gone_is_no_suspect(tmp_path: Path) -> No
         process = _start(tmp_path, "unlocked", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdout is not None and process.stdout.readline() == "loading\n"
         try:
-            store = NodeStore(tmp_path)
-            assert not store.distrusts(ENTRY, REVISION) and store.crashed_of(ENTRY, REVISION) is None
+            marks = NodeStore(tmp_path).marks
+            assert not marks.distrusts(ENTRY, REVISION) and marks.crashed_of(ENTRY, REVISION) is None
             assert list((tmp_path / "v1/distrusted").iterdir()) == []
         finally:
             process.kill()
@@ -281,20 +281,22 @@ def test_of_processes_that_look_at_once_each_knows(tmp_path: Path, monkeypatch: 
     """The second one comes after the first has removed the mark of the dead process."""
     for _ in range(2):
         _dies(tmp_path, "abort")
-    put = NodeStore._mark
+    put = RevisionMarks._mark
     known: list[bool] = []
 
-    def slowly(store: NodeStore, entry: Digest, mark: bytes) -> None:
-        late = threading.Thread(target=lambda: known.append(NodeStore(tmp_path).distrusts(ENTRY, REVISION)))
-        monkeypatch.setattr(NodeStore, "_mark", put)
+    def slowly(marks: RevisionMarks, entry: Digest, mark: bytes) -> None:
+        late = threading.Thread(
+            target=lambda: known.append(NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION))
+        )
+        monkeypatch.setattr(RevisionMarks, "_mark", put)
         late.start()
         time.sleep(0.2)
-        put(store, entry, mark)
+        put(marks, entry, mark)
         threads.append(late)
 
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(NodeStore, "_mark", slowly)
-    assert NodeStore(tmp_path).distrusts(ENTRY, REVISION)
+    monkeypatch.setattr(RevisionMarks, "_mark", slowly)
+    assert NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION)
     threads[0].join(60)
     assert known == [True]
 
@@ -306,8 +308,8 @@ def test_loads_beside_and_inside_each_other_are_told_apart(tmp_path: Path) -> No
         [mark] = (tmp_path / "v1/loading").iterdir()
         return {line.split()[1] for line in mark.read_text().splitlines()}
 
-    with store.loading([(ENTRY, REVISION)]):
-        with store.loading([(ENTRY, OTHER)]):
+    with store.marks.loading([(ENTRY, REVISION)]):
+        with store.marks.loading([(ENTRY, OTHER)]):
             assert said() == {str(REVISION), str(OTHER)}
         assert said() == {str(REVISION)}
     assert said() == set()
@@ -315,17 +317,17 @@ def test_loads_beside_and_inside_each_other_are_told_apart(tmp_path: Path) -> No
 
 def test_a_program_that_closes_all_files_loses_none_of_its_own(tmp_path: Path) -> None:
     store, own = NodeStore(tmp_path / "store"), tmp_path / "own"
-    with store.loading([(ENTRY, OTHER)]):
+    with store.marks.loading([(ENTRY, OTHER)]):
         pass
-    place = store._load_mark._place
+    place = store.marks._load_mark._place
     assert place is not None
     handle = os.open(own, os.O_RDWR | os.O_CREAT)
     os.write(handle, b"precious")
     os.dup2(handle, place[0])
-    with store.loading([(ENTRY, REVISION)]):
+    with store.marks.loading([(ENTRY, REVISION)]):
         assert own.read_bytes() == b"precious"
     os.close(handle)
-    store._load_mark._end()
+    store.marks._load_mark._end()
     assert own.read_bytes() == b"precious"
 
 
@@ -338,15 +340,15 @@ def _no_room(root: Path) -> Iterator[None]:
 
 def test_without_room_for_a_mark_a_load_goes_on(tmp_path: Path) -> None:
     store, loaded = NodeStore(tmp_path), []
-    with _no_room(tmp_path), store.loading([(ENTRY, REVISION)]):
+    with _no_room(tmp_path), store.marks.loading([(ENTRY, REVISION)]):
         loaded.append(1)
-    assert loaded == [1] and not store.distrusts(ENTRY, REVISION)
+    assert loaded == [1] and not store.marks.distrusts(ENTRY, REVISION)
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff\xfe", b"sha256:12 sha256:34\n", b"x" * 100_000, b"a b c\n"])
 def test_a_mark_that_says_nothing_is_removed(tmp_path: Path, said: bytes) -> None:
     store = NodeStore(tmp_path)
     (tmp_path / "v1/loading/mark").write_bytes(said)
-    assert not store.distrusts(ENTRY, REVISION)
+    assert not store.marks.distrusts(ENTRY, REVISION)
     assert list((tmp_path / "v1/loading").iterdir()) == []
     assert list((tmp_path / "v1/distrusted").iterdir()) == []

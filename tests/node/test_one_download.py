@@ -138,8 +138,8 @@ class Registry:
 
     def ask(self, seconds=5.0):
         store = NodeStore(self.root)
-        with store.one_question(QUESTION, seconds) as waited:
-            if waited and store.recent_answer(QUESTION) is not None:
+        with store.answers.one_question(QUESTION, seconds) as waited:
+            if waited and store.answers.recent_answer(QUESTION) is not None:
                 return
             with self._lock:
                 self.questions, self.together = self.questions + 1, self.together + 1
@@ -148,7 +148,7 @@ class Registry:
             with self._lock:
                 self.together -= 1
             if self.answers:
-                store.remember_answer(QUESTION, b"an answer")
+                store.answers.remember_answer(QUESTION, b"an answer")
 
 
 def all_at_once(registry, seconds=5.0, number=8):
@@ -173,10 +173,10 @@ def test_where_the_first_got_no_answer_the_others_do_not_queue_up(tmp_path):
 
 def test_nobody_waits_longer_than_asked_for_one_that_hangs(tmp_path):
     store = NodeStore(tmp_path)
-    with store.one_question(QUESTION, 5.0) as waited:
+    with store.answers.one_question(QUESTION, 5.0) as waited:
         assert not waited
         began = time.monotonic()
-        with NodeStore(tmp_path).one_question(QUESTION, 0.3) as also:
+        with NodeStore(tmp_path).answers.one_question(QUESTION, 0.3) as also:
             assert also
         assert 0.25 < time.monotonic() - began < 2
 
@@ -184,5 +184,5 @@ def test_nobody_waits_longer_than_asked_for_one_that_hangs(tmp_path):
 def test_without_room_for_a_lock_everybody_asks(tmp_path):
     store = NodeStore(tmp_path)
     (tmp_path / "v1/locks").rmdir()
-    with store.one_question(QUESTION, 1.0) as waited:
+    with store.answers.one_question(QUESTION, 1.0) as waited:
         assert not waited

@@ -405,53 +405,56 @@ def test_where_processes_cannot_be_seen_in_time_folders_go_by_age(tmp_path, monk
 
 def test_sequences_only_rise(tmp_path):
     store = NodeStore(tmp_path)
-    assert store.sequences(DIGEST) == {}
+    assert store.marks.sequences(DIGEST) == {}
     for sequence in (5, 3):
-        store.record_sequence(DIGEST, sequence, "one")
-    store.record_sequence(DIGEST, 4, "two")
-    assert NodeStore(tmp_path).sequences(DIGEST) == {"one": 5, "two": 4}
+        store.marks.record_sequence(DIGEST, sequence, "one")
+    store.marks.record_sequence(DIGEST, 4, "two")
+    assert NodeStore(tmp_path).marks.sequences(DIGEST) == {"one": 5, "two": 4}
     for rubbish in ("rubbish", "a b c", "a b", "\udcff"):
         (tmp_path / "v1/seen" / DIGEST.hex).write_text(rubbish, errors="surrogateescape")
-        assert store.sequences(DIGEST) == {}
+        assert store.marks.sequences(DIGEST) == {}
     for number in range(100):
-        store.record_sequence(DIGEST, number + 1, f"key {number}".replace(" ", "-"))
-    kept = store.sequences(DIGEST)
+        store.marks.record_sequence(DIGEST, number + 1, f"key {number}".replace(" ", "-"))
+    kept = store.marks.sequences(DIGEST)
     assert len(kept) == 64 and min(kept.values()) == 37
 
 
 def test_a_distrusted_revision_stays_marked_until_another_replaces_it(tmp_path, monkeypatch):
     monkeypatch.setattr("cachesvc_client.node.parts.revision_marks._MAX_DISTRUSTED", 3)
     store, other = NodeStore(tmp_path), Digest.of(b"another revision")
-    assert not store.distrusts(DIGEST, other)
-    store.distrust(DIGEST, other)
+    assert not store.marks.distrusts(DIGEST, other)
+    store.marks.distrust(DIGEST, other)
     again = NodeStore(tmp_path)
-    assert again.distrusts(DIGEST, other) and not again.distrusts(DIGEST, DIGEST)
-    again.trust_again(DIGEST, DIGEST)
-    again.trust_again(DIGEST, DIGEST)
-    assert not store.distrusts(DIGEST, other)
+    assert again.marks.distrusts(DIGEST, other) and not again.marks.distrusts(DIGEST, DIGEST)
+    again.marks.trust_again(DIGEST, DIGEST)
+    again.marks.trust_again(DIGEST, DIGEST)
+    assert not store.marks.distrusts(DIGEST, other)
     entries = [Digest.of(b"entry %d" % number) for number in range(5)]
     for age, entry in enumerate(entries):
-        store.distrust(entry, other)
+        store.marks.distrust(entry, other)
         os.utime(tmp_path / "v1/distrusted" / entry.hex, (age, age))
-    assert [store.distrusts(entry, other) for entry in entries] == [False, False, True, True, True]
+    assert [store.marks.distrusts(entry, other) for entry in entries] == [False, False, True, True, True]
     (tmp_path / "v1/distrusted" / entries[4].hex).write_bytes(b"\xff")
-    assert not store.distrusts(entries[4], other)
+    assert not store.marks.distrusts(entries[4], other)
 
 
 def test_answers_are_valid_for_seconds(tmp_path):
     store = NodeStore(tmp_path)
-    assert store.recent_answer(DIGEST) is None
-    store.remember_answer(DIGEST, b"answer")
-    assert store.recent_answer(DIGEST, max_age=3600) == b"answer"
+    assert store.answers.recent_answer(DIGEST) is None
+    store.answers.remember_answer(DIGEST, b"answer")
+    assert store.answers.recent_answer(DIGEST, max_age=3600) == b"answer"
     set_age(tmp_path / "v1/resolved" / DIGEST.hex, 6)
-    assert store.recent_answer(DIGEST) is None
+    assert store.answers.recent_answer(DIGEST) is None
     set_age(tmp_path / "v1/resolved" / DIGEST.hex, -100)
-    assert store.recent_answer(DIGEST) is None, "the clock went back"
-    store.remember_answer(DIGEST, b"answer", age=4.9)
-    assert store.recent_answer(DIGEST) == b"answer"
-    store.remember_answer(DIGEST, b"answer", age=5.1)
-    assert store.recent_answer(DIGEST) is None, "the registry had remembered it before"
-    assert store.answer_age(DIGEST) >= 5.1 and store.recent_answer(DIGEST, max_age=3600) == b"answer"
+    assert store.answers.recent_answer(DIGEST) is None, "the clock went back"
+    store.answers.remember_answer(DIGEST, b"answer", age=4.9)
+    assert store.answers.recent_answer(DIGEST) == b"answer"
+    store.answers.remember_answer(DIGEST, b"answer", age=5.1)
+    assert store.answers.recent_answer(DIGEST) is None, "the registry had remembered it before"
+    assert (
+        store.answers.answer_age(DIGEST) >= 5.1
+        and store.answers.recent_answer(DIGEST, max_age=3600) == b"answer"
+    )
 
 
 @pytest.mark.parametrize("leftover", [b"", DATA[:-1]])

@@ -13,7 +13,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.config.settings import Config
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.provenance import Provenance
 from cachesvc_client.wire.manifest.records import Workload
@@ -62,7 +62,7 @@ def make_bundle(
         Workload(script=Digest.of(target.encode())),
         ("gpu",),
         lane=Lane(lane) if lane else None,
-        attest=(lambda pack: provenance.statement(name, pack.digest)) if provenance else None,
+        build=Build(attest=(lambda pack: provenance.statement(name, pack.digest)) if provenance else None),
     )
     build_bundle(files or triton_files(), draft, key, path, quick=quick)
     return path

@@ -15,6 +15,7 @@ import pytest
 from registry_making import FINGERPRINT, Server, listens, make, ok
 
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.wire.errors import TooLarge
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.requests.protocol import ResolveRequest, UploadRequest
@@ -88,6 +89,6 @@ def test_nginx_as_it_comes_refuses_a_pack_with_a_line_that_says_what_to_change(
     pack.write_bytes(publication.pack)
     with nginx(tmp_path / "nginx", site):
         remote = Remote(f"http://127.0.0.1:{port}", server.token)
-        answer = remote.begin_upload(UploadRequest(NAME.namespace, NAME.name, len(publication.pack)))
+        answer = Uploads(remote).begin(UploadRequest(NAME.namespace, NAME.name, len(publication.pack)))
         with pack.open("rb") as file, pytest.raises(TooLarge, match=r"a proxy .*client_max_body_size"):
-            remote.put_pack(answer, file, len(publication.pack))
+            Uploads(remote).put_pack(answer, file, len(publication.pack))

@@ -81,7 +81,7 @@ class Host:
 
 def to_door(host: Host) -> None:
     expected = ExpectedStatement(NAME.namespace, NAME.name, (NAME.tag,))
-    host.config.acceptance().accept(host.offered.envelope, expected, host.store)
+    host.config.acceptance().accept(host.offered.envelope, expected, host.store.marks)
 
 
 def to_restore(host: Host) -> None:
@@ -95,8 +95,8 @@ def to_bundle_of_a_service(host: Host) -> None:
 
 def to_agent(host: Host) -> None:
     store = SharedStoreWriter(host.folder / "shared", 1 << 30, lambda _name: None)
-    for signer, sequence in host.store.sequences(host.offered.manifest.entry).items():
-        store.record_sequence(host.offered.manifest.entry, sequence, signer)
+    for signer, sequence in host.store.marks.sequences(host.offered.manifest.entry).items():
+        store.marks.record_sequence(host.offered.manifest.entry, sequence, signer)
     measures = Measures()
     Keeper(host.config, Selection((Pattern.parse(str(NAME)),), ()), store, measures).round()
     if not list((host.folder / "shared").rglob("packs/*")):
@@ -230,7 +230,7 @@ def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
             )
             one = Host(tmp_path, config, offers[0])
             if attack.seen:
-                one.store.record_sequence(one.offered.manifest.entry, attack.seen, KEY.public)
+                one.store.marks.record_sequence(one.offered.manifest.entry, attack.seen, KEY.public)
             return one
 
         yield begin

@@ -305,9 +305,9 @@ def test_a_store_from_elsewhere_holds_a_pipe_or_a_device(
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         store = NodeStore(root)
         try:
-            assert store.sequences(digest) == {}
-            assert not store.distrusts(digest, digest)
-            assert store.recent_answer(digest) is None
+            assert store.marks.sequences(digest) == {}
+            assert not store.marks.distrusts(digest, digest)
+            assert store.answers.recent_answer(digest) is None
             path, _ = store.fetch(digest, len(data), lambda offset: iter([data[offset:]]))
             assert path.read_bytes() == data
             assert store.folder(NAME).is_dir()

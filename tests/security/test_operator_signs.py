@@ -231,7 +231,7 @@ def test_tag_signs_nothing_older_than_what_this_machine_has_seen(liar: Liar, tea
     liar.lie = only({**listed(liar.server, new), "revision": old.revision})
     status, said = liar.admin("tag", f"{team}/good", "prod")
     assert status == 0 and re.search(r" 30\.0 d ago ", said), said  # the plan says how old it is
-    NodeStore(liar.place / "store").record_sequence(
+    NodeStore(liar.place / "store").marks.record_sequence(
         new.manifest.entry, new.manifest.statement.sequence, liar.server.key.public
     )
     status, said = liar.admin("tag", f"{team}/good", "prod", "--apply")

@@ -39,32 +39,32 @@ def test_a_trusted_key_that_signs_the_highest_sequence_keeps_no_honest_signer_ou
         place.mkdir()
         store = NodeStore(place / "home/.cache/cachesvc")
         assert not accepts(store, hostile, server.key, OTHER)
-        assert store.sequences(hostile.manifest.entry) == {}
+        assert store.marks.sequences(hostile.manifest.entry) == {}
         remember(store, hostile, OTHER)
         trusts = {"CACHESVC_TRUSTED_KEYS": f"{server.key.public},{OTHER.public}"}
         honest = make(server.key, content=b"honest", **facts)
         ok(api.publish(honest))
         seen = attach(server, None, place, **trusts)
         assert seen["installed"] == [honest.revision], seen
-        assert set(store.sequences(honest.manifest.entry)) == {server.key.public, OTHER.public}
+        assert set(store.marks.sequences(honest.manifest.entry)) == {server.key.public, OTHER.public}
 
 
 def accepts(store: NodeStore, made: Publication, *keys: SigningKey, policy: Any = None) -> bool:
     """Have a node that trusts the keys look at a revision, and remember it."""
     acceptance = Acceptance([TrustedKey(key.public) for key in keys], policy)
     try:
-        accepted = acceptance.accept(made.envelope, None, store)
+        accepted = acceptance.accept(made.envelope, None, store.marks)
     except Untrusted as error:
         assert any(words in str(error) for words in ("is older than", "after this machine's time")), error
         return False
     manifest = accepted.manifest
-    store.record_sequence(manifest.entry, manifest.statement.sequence, accepted.signer)
+    store.marks.record_sequence(manifest.entry, manifest.statement.sequence, accepted.signer)
     return True
 
 
 def remember(store: NodeStore, made: Publication, key: SigningKey) -> None:
     """Have a node remember a revision of the future, as one does whose clock was ahead then."""
-    store.record_sequence(made.manifest.entry, made.manifest.statement.sequence, key.public)
+    store.marks.record_sequence(made.manifest.entry, made.manifest.statement.sequence, key.public)
 
 
 def at(key: SigningKey, sequence: int) -> Publication:
@@ -137,4 +137,4 @@ def test_a_key_that_the_pinned_root_revokes_keeps_no_honest_signer_out(tmp_path:
         with Remote(server.url, server.token) as remote:
             policy, _ = refresh_policy(root, store.trust_folder, remote)
         with pytest.raises(Untrusted, match=r"revoked on|after this machine's time"):
-            Acceptance((), policy).accept(hostile.envelope, None, store)
+            Acceptance((), policy).accept(hostile.envelope, None, store.marks)

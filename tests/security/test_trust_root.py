@@ -217,9 +217,9 @@ class Counting(Remote):
         self.calls.append(path)
         return super().call(method, path, *more, **named)
 
-    def trust_file(self, name: str, limit: int, deadline: float | None = None) -> bytes:
-        self.calls.append(name)
-        return super().trust_file(name, limit, deadline)
+    def raw(self, path: str, limit: int, deadline: float | None = None) -> bytes:
+        self.calls.append(path)
+        return super().raw(path, limit, deadline)
 
 
 def test_a_start_costs_one_request(server: Server, root: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_publication_keeps_what_the_head_holds(tmp_path: Path) -> None:
     joined, whole = join_head(there, [graph("b"), graph("c")], KEY.public, draft(), tmp_path)
     assert contents(joined) == {"a": b"a", "b": b"b", "c": b"c"}
     assert all(file.ranks == () for file in joined)
-    assert [one.revision for one in whole.ancestors] == [there[0].revision]
+    assert [one.revision for one in whole.build.ancestors] == [there[0].revision]
 
 
 def test_the_ranks_of_the_head_s_files_stay_what_they_are(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_head_that_has_grown_too_large_is_not_kept(tmp_path: Path, monkeypatch
     monkeypatch.setattr(entry_head, "_MOST_JOINED_BYTES", 1)
     there = head(tmp_path, graph("a"), graph("b"))
     joined, whole = join_head(there, [graph("c")], KEY.public, draft(), tmp_path)
-    assert contents(joined) == {"c": b"c"} and whole.ancestors == ()
+    assert contents(joined) == {"c": b"c"} and whole.build.ancestors == ()
 
 
 def test_a_head_of_another_signer_is_not_kept(tmp_path: Path) -> None:

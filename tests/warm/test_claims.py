@@ -56,10 +56,10 @@ class Partitioned(Remote):
         super().__init__(*arguments, timeout=60)
         self._silent = silent
 
-    def renew_claim(self, *arguments, **more):
-        if self._silent.is_set():
+    def call(self, method, path, *arguments, **more):
+        if self._silent.is_set() and path.endswith("/renew"):
             raise Unavailable("the network is down")
-        return super().renew_claim(*arguments, **more)
+        return super().call(method, path, *arguments, **more)
 
 
 class Timed(Scripted):

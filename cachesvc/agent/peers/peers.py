@@ -21,6 +21,7 @@ from cachesvc_client.wire.requests.peers import (
     PackOffer,
     PackSources,
     PackWant,
+    PeersAnswer,
     PeerSource,
     PeersRequest,
 )
@@ -207,7 +208,7 @@ class Peers:
             tuple(self._avoided.now()[-MAX_FAILED:]),
         )
         try:
-            answer = remote.peers(request)
+            answer = remote.call("POST", "/v1/peers", request, PeersAnswer)
         except CacheSvcError as error:
             if not error.retry:
                 hint = "turn on its setting peers" if isinstance(error, NotFound) else str(error)

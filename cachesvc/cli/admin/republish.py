@@ -175,7 +175,9 @@ def _checked_heads(
     each entry. Raises ``Untrusted``, ``Corrupt``."""
     checked: set[Digest] = set()
     for row in entries:
-        verified = download_envelope(remote, row.revision, operator.acceptance, expected, operator.store)
+        verified = download_envelope(
+            remote, row.revision, operator.acceptance, expected, operator.store.marks
+        )
         operator.acceptance.check_build(verified)
         entry = verified.manifest.entry
         _refuse_withdrawn(remote, verified.revision)
@@ -206,7 +208,7 @@ def _republish(remote: Remote, operator: _Operator, verified: Accepted, tag: Tag
             replace_envelope(path, signed_again, operator.key.sign(manifest))
             deed = "rollback" if tag == before.tag else "tag"
             publish_bundle(remote, signed_again, operator.key, deed=deed)
-        operator.store.record_sequence(manifest.entry, published.sequence, operator.key.public)
+        operator.store.marks.record_sequence(manifest.entry, published.sequence, operator.key.public)
         state = "published"
     return Republished(
         name=f"{published.full_name}" + (f" [{before.lane}]" if before.lane else ""),
@@ -245,7 +247,7 @@ def _under_tag(verified: Accepted, tag: Tag, operator: _Operator) -> Manifest:
     ancestors = in_order(line_of(verified))
     statement = replace(before, tag=tag)
     tagged = replace(manifest, statement=statement, provenance=provenance, ancestors=ancestors)
-    highest = operator.acceptance.highest_sequence(operator.store, tagged, operator.key.public)
+    highest = operator.acceptance.highest_sequence(operator.store.marks, tagged, operator.key.public)
     sequence = next_sequence(max(before.sequence, highest or 0))
     expires = before.expires if operator.lifetime is None else int(time.time() + operator.lifetime)
     return replace(tagged, statement=replace(tagged.statement, sequence=sequence, expires=expires))

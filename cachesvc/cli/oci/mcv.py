@@ -15,7 +15,7 @@ from cachesvc.oci.mcv_read import McvImage, read_mcv
 from cachesvc.oci.places import ImageSource
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.seal import PublicKey, Signer
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Incompatible, InvalidRequest, StorageFull
@@ -105,9 +105,11 @@ def _draft(image: McvImage, document: Document, options: ImportOptions, what: st
         fingerprint=options.facts,
         workload=workload,
         scopes=("gpu", "host") if image.host_code else ("gpu",),
-        provenance={
-            "imported": "an image of MCV, which nobody known here had signed",
-            "image": what,
-            "digest": str(document.descriptor.digest),
-        },
+        build=Build(
+            remarks={
+                "imported": "an image of MCV, which nobody known here had signed",
+                "image": what,
+                "digest": str(document.descriptor.digest),
+            }
+        ),
     )

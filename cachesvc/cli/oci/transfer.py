@@ -155,7 +155,7 @@ def _accepted(
     )
     for envelope in envelopes(source, document):
         try:
-            verified = config.acceptance(policy).accept(envelope, statement, store)
+            verified = config.acceptance(policy).accept(envelope, statement, store.marks)
             _check_lane(config, verified)
             pack_of(document, verified, what)
         except Untrusted as error:
@@ -190,7 +190,7 @@ def _receive_one(
     if not is_bundle_of(path, verified):
         _write(path, verified, source, pack_of(document, verified, what))
         moved = pack.size
-    store.record_sequence(verified.manifest.entry, statement.sequence, verified.signer)
+    store.marks.record_sequence(verified.manifest.entry, statement.sequence, verified.signer)
     return ReceivedBundle(
         str(statement.full_name),
         statement.target,

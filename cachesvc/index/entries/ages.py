@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,9 +25,11 @@ class Ages:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def superseded(self, keep: int, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
-        """Returns the revisions that were published before ``before`` and that have ``keep`` newer ones or
-        more, each with how many; without their seconds of compilation."""
+    def superseded(
+        self, keep: int, before: int, namespace: Namespace | None = None
+    ) -> dict[Namespace, list[RevisionAge]]:
+        """Return by namespace the revisions that were published before ``before`` and that have ``keep``
+        newer ones or more, each with how many; without their seconds of compilation."""
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
         )
@@ -46,7 +48,7 @@ class Ages:
         query = _ages(namespace, newer=kept_by_none.c.newer).join(
             kept_by_none, kept_by_none.c.revision == col(RevisionRow.revision)
         )
-        return self._read_ages(query.where(col(RevisionRow.published) < before))
+        return self._by_namespace(query.where(col(RevisionRow.published) < before))
 
     def seconds_of(self, revisions: Sequence[Digest]) -> dict[Digest, float]:
         """Returns the seconds of compilation that each revision saves one start, as its publisher states
@@ -59,23 +61,23 @@ class Ages:
             seconds.update((Digest(revision), compile_seconds(measured)) for revision, measured in rows)
         return seconds
 
-    def idle(self, before: int, namespace: Namespace | None = None) -> list[RevisionAge]:
-        """Returns all revisions of the entries whose head was neither published nor offered since
-        ``before``, without their seconds of compilation."""
+    def idle(self, before: int, namespace: Namespace | None = None) -> dict[Namespace, list[RevisionAge]]:
+        """Return by namespace all revisions of the entries whose head was neither published nor offered
+        since ``before``, without their seconds of compilation."""
         since = sa.func.coalesce(col(RevisionRow.last_used), 0)
         idle = (
             sa.select(col(EntryRow.entry))
             .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(since < before, col(RevisionRow.published) < before)
         )
-        return self._read_ages(_ages(namespace).where(col(RevisionRow.entry).in_(idle)))
+        return self._by_namespace(_ages(namespace).where(col(RevisionRow.entry).in_(idle)))
 
     def of_entries(self, entries: Sequence[Digest]) -> list[RevisionAge]:
         """Returns all revisions of the entries, without their seconds of compilation."""
         rows: list[RevisionAge] = []
         for begin in range(0, len(entries), _BATCH):
             some = entries[begin : begin + _BATCH]
-            rows += self._read_ages(_ages(None).where(col(RevisionRow.entry).in_(some)))
+            rows += self._read(_ages(None).where(col(RevisionRow.entry).in_(some)))
         return rows
 
     def with_older_models(self, before: int, namespace: Namespace | None = None) -> list[Place]:
@@ -105,26 +107,34 @@ class Ages:
 
     def of_namespace(self, namespace: Namespace) -> list[RevisionAge]:
         """Returns all revisions of a namespace."""
-        return self._read_ages(_ages(namespace, measured=col(RevisionRow.measured)))
+        return self._read(_ages(namespace, measured=col(RevisionRow.measured)))
 
-    def _read_ages(self, query: Any) -> list[RevisionAge]:
-        return [
-            RevisionAge(
-                entry=Digest(row.entry),
-                revision=Digest(row.revision),
-                sequence=row.sequence,
-                published=row.published,
-                is_head=bool(row.is_head),
-                last_used=row.last_used,
-                pinned=row.pinned is not None,
-                size=row.pack_size,
-                compile_seconds=compile_seconds(row.measured or {}),
-                lane=row.lane,
-                namespace=row.namespace,
-                newer=row.newer,
-            )
-            for row in self._session.connection().execute(query)
-        ]
+    def _by_namespace(self, query: Any) -> dict[Namespace, list[RevisionAge]]:
+        groups: dict[Namespace, list[RevisionAge]] = {}
+        for row in self._rows(query):
+            groups.setdefault(Namespace(row.namespace), []).append(_age(row))
+        return groups
+
+    def _read(self, query: Any) -> list[RevisionAge]:
+        return [_age(row) for row in self._rows(query)]
+
+    def _rows(self, query: Any) -> Iterable[Any]:
+        return self._session.connection().execute(query)
+
+
+def _age(row: Any) -> RevisionAge:
+    return RevisionAge(
+        entry=Digest(row.entry),
+        revision=Digest(row.revision),
+        published=row.published,
+        is_head=bool(row.is_head),
+        last_used=row.last_used,
+        pinned=row.pinned is not None,
+        size=row.pack_size,
+        compile_seconds=compile_seconds(row.measured or {}),
+        lane=row.lane,
+        newer=row.newer,
+    )
 
 
 def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = None) -> Any:
@@ -133,7 +143,6 @@ def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = Non
     query: Any = sa.select(
         col(RevisionRow.entry),
         col(RevisionRow.revision),
-        col(RevisionRow.sequence),
         col(RevisionRow.published),
         (col(EntryRow.head) == col(RevisionRow.revision)).label("is_head"),
         col(RevisionRow.last_used),

@@ -35,35 +35,56 @@ class Place(NamedTuple):
     lane: Lane | None = None
 
 
+class Slot(NamedTuple):
+    """What an entry is for. A lane's entry hides the trunk's in the same slot."""
+
+    tag: Tag
+    target: Target
+    partition: Digest
+    workload: Digest
+
+
+class StoredPack(NamedTuple):
+    """The pack of a revision. ``key``: where it is in the store of packs."""
+
+    digest: Digest
+    size: int
+    key: str
+
+
+class BuiltFor(NamedTuple):
+    """The environments that a revision fits: a fingerprint and the scopes that count, as JSON texts."""
+
+    fingerprint: str
+    scopes: str
+
+
+class StoredEnvelope(NamedTuple):
+    """The envelope of a revision. ``data``: its exact bytes, if they were read with the head; else
+    ``Heads.envelopes`` reads them."""
+
+    size: int
+    data: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate(OfferFacts):
-    """The head of an entry.
-
-    ``envelope``: its exact bytes, ``envelope_bytes`` of them, if they were read with the head; else
-    ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``withheld``: the
-    revision is quarantined in some environment.
+    """The head of an entry. ``withheld``: the revision is quarantined in some environment.
 
     The values were checked when they were written. To check them again for each resolve took longer than to
     read them.
     """
 
     entry: Digest
-    tag: Tag
-    target: Target
-    partition: Digest
-    workload: Digest
     model: Digest | None
     published: int
-    pack: Digest
-    pack_size: int
-    pack_key: str
     expires: int | None
-    fingerprint: str
-    scopes: str
     last_used: int | None
-    envelope_bytes: int
     withheld: bool
-    envelope: bytes | None = None
+    slot: Slot
+    pack: StoredPack
+    built_for: BuiltFor
+    envelope: StoredEnvelope
 
 
 class Group(NamedTuple):
@@ -82,15 +103,6 @@ class Heads:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def under_each(self, places: Sequence[Place], limit: int) -> list[list[Candidate]]:
-        """Returns the newest heads under each place, newest first; fewer than ``FEW`` with their small
-        envelopes."""
-        few = min(limit, FEW)
-        return [
-            self.newest(place, limit) if len(rows) == few < limit else rows
-            for place, rows in zip(places, self.few_under_each(places, few), strict=True)
-        ]
-
     def few_under_each(self, places: Sequence[Place], limit: int = FEW) -> list[list[Candidate]]:
         """Returns the newest heads under each place, newest first, at most ``limit``, with their small
         envelopes."""
@@ -99,7 +111,7 @@ class Heads:
             alike = [place for place in dict.fromkeys(places) if (place.lane is not None) == in_lane]
             values = [{**_parameters(place), "limit": limit} for place in alike]
             rows.update(zip(alike, fetch_each_on_driver(self._connection, statement, values), strict=True))
-        return [[Candidate(*row) for row in rows[place]] for place in places]
+        return [[_candidate(row) for row in rows[place]] for place in places]
 
     def newest(self, place: Place, limit: int) -> list[Candidate]:
         """Returns the newest heads under a place, newest first, without envelopes."""
@@ -116,7 +128,7 @@ class Heads:
         """Returns one head of each group, without envelopes."""
         values = [{**_parameters(place), "revision": group.sample} for group in groups]
         rows_of_each = fetch_each_on_driver(self._connection, _SAMPLE, values)
-        return [Candidate(*row) for rows in rows_of_each for row in rows]
+        return [_candidate(row) for rows in rows_of_each for row in rows]
 
     def of_partition(self, place: Place, partition: Digest, limit: int) -> list[Candidate]:
         """Returns heads of one partition, newest first, without envelopes."""
@@ -131,19 +143,19 @@ class Heads:
         envelopes; at most ``limit`` for each key."""
         values = [{**_parameters(place), "key": key, "limit": limit} for key in keys]
         rows_of_each = fetch_each_on_driver(self._connection, _WITH_KEY, values)
-        heads = [Candidate(*row) for rows in rows_of_each for row in rows]
+        heads = [_candidate(row) for rows in rows_of_each for row in rows]
         return list({head.entry: head for head in heads}.values())
 
     def _fetch(self, statement: sa.Executable, values: dict[str, Any]) -> list[Candidate]:
         [rows] = fetch_each_on_driver(self._connection, statement, [values])
-        return [Candidate(*row) for row in rows]
+        return [_candidate(row) for row in rows]
 
     def by_key(
         self, namespace: Namespace, name: ShortName, entries: Sequence[Digest], lane: Lane | None
     ) -> list[Candidate]:
         """Returns the heads of those entries that belong to the name, without envelopes."""
         parameters = {"namespace": namespace, "name": name, "lane": lane or "", "entries": entries}
-        return [Candidate(*row) for row in self._connection.execute(_HEADS_BY_KEY, parameters)]
+        return [_candidate(row) for row in self._connection.execute(_HEADS_BY_KEY, parameters)]
 
     def may_wait(self, entries: Iterable[Digest]) -> frozenset[Digest]:
         """Returns the entries whose heads a start may do without until a compile needs one of their
@@ -157,6 +169,13 @@ class Heads:
         return {Digest(revision): bytes(envelope) for revision, envelope in rows}
 
 
+def _candidate(row: Sequence[Any]) -> Candidate:
+    """Return the head of a row of `_heads`."""
+    values: list[Any] = list(row[:16])
+    values += [Slot(*row[16:20]), StoredPack(*row[20:23]), BuiltFor(*row[23:25]), StoredEnvelope(*row[25:])]
+    return Candidate(*values)
+
+
 def _parameters(place: Place) -> dict[str, Any]:
     return {
         "namespace": place.namespace,
@@ -167,7 +186,7 @@ def _parameters(place: Place) -> dict[str, Any]:
 
 
 def _heads(*more: Any) -> sa.Select[Any]:
-    """Selects the candidates under a name; columns in the order of :class:`Candidate`'s fields."""
+    """Selects the candidates under a name; columns in the order of `_candidate`."""
     entries, revisions = EntryRow.__table__.c, RevisionRow.__table__.c  # type: ignore[attr-defined]
     withheld = sa.exists().where(
         col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)
@@ -185,13 +204,13 @@ def _heads(*more: Any) -> sa.Select[Any]:
             signer_removed(revisions.signer, entries.namespace).label("signer_removed"),
             revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
             withdrawn_ancestor(entries.head, entries.namespace).label("withdrawn_ancestor"),
-            *(entries[name] for name in ("entry", "tag", "target", "partition", "workload", "model")),
-            entries.published,
-            *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires")),
-            *(sa.cast(revisions[name], sa.Text) for name in ("fingerprint", "scopes")),
-            revisions.last_used,
-            _ENVELOPE_BYTES,
+            *(entries[name] for name in ("entry", "model", "published")),
+            *(revisions[name] for name in ("expires", "last_used")),
             withheld.label("withheld"),
+            *(entries[name] for name in Slot._fields),
+            *(revisions[name] for name in ("pack", "pack_size", "pack_key")),
+            *(sa.cast(revisions[name], sa.Text) for name in BuiltFor._fields),
+            _ENVELOPE_BYTES,
             *more,
         )
         .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)

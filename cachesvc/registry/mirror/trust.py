@@ -8,7 +8,7 @@ import re
 from cachesvc.index.access.trust import TrustFile
 from cachesvc.tuf.read import read_root
 from cachesvc_client.trust_root.metadata import Targets
-from cachesvc_client.trust_root.registry_metadata import fetch_from
+from cachesvc_client.trust_root.registry_metadata import ask_file, fetch_from
 from cachesvc_client.trust_root.updater import MAX_ROOT_BYTES, TrustMetadata, Updater
 from cachesvc_client.wire.errors import NotFound, Untrusted
 
@@ -50,7 +50,7 @@ def _older_roots(mirror: Mirror, pinned: int) -> dict[str, bytes]:
     for version in range(1, pinned):
         name = f"{version}.root.json"
         try:
-            data = mirror.upstream.remote.trust_file(name, MAX_ROOT_BYTES)
+            data = ask_file(mirror.upstream.remote, name, MAX_ROOT_BYTES)
             data.decode()
         except (NotFound, UnicodeDecodeError):
             continue

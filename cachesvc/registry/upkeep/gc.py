@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.claims import KEPT_SECONDS
@@ -119,7 +120,7 @@ def plan(registry: Registry, by: Token, shown: int = SHOWN) -> CollectPlan:
     demand(by, Action.admin, ANY)
     with registry.index.read() as unit:
         policies = _policies(registry, unit) if registry.mirror is None else {}
-        removable = list(_removable(registry, unit, policies))
+        removable = [*chain(*_removable(registry, unit, policies).values())]
         removals = _removals(unit, removable[: min(shown, SHOWN)])
         objects = unit.objects.count_loose(registry.now)
         cold = _forecast(registry, unit, removable)
@@ -189,14 +190,13 @@ def _retain(registry: Registry) -> tuple[int, int]:
         return 0, 0
     with registry.index.read() as unit:
         policies = _policies(registry, unit)
-        removable = list(_removable(registry, unit, policies))
-        busy = {one.row.namespace for one in removable}
-        _warn_of_cold(_named(unit, _forecast(registry, unit, removable)[:SHOWN_COLD]))
+        found = _removable(registry, unit, policies)
+        _warn_of_cold(_named(unit, _forecast(registry, unit, [*chain(*found.values())])[:SHOWN_COLD]))
     revisions = entries = 0
-    for namespace in (one for one in policies if one in busy):
+    for namespace in found:
         with registry.index.read() as unit:  # again: what holds now is deleted
             policy = registry.limits.retention.of(unit.namespaces.policy(namespace))
-            removable = list(_removable(registry, unit, {namespace: policy}, namespace))
+            removable = _removable(registry, unit, {namespace: policy}, namespace).get(namespace, [])
         counts = [_delete(registry, one) for one in removable]
         revisions += sum(counts)
         entries += sum(bool(count) and one.whole for count, one in zip(counts, removable, strict=True))
@@ -227,40 +227,35 @@ def _removable(
     unit: Unit,
     policies: Mapping[Namespace, Retention],
     only: Namespace | None = None,
-) -> Iterator[_Removable]:
-    """Yields what to delete, namespace by namespace, in order: single revisions first, then whole entries.
+) -> dict[Namespace, list[_Removable]]:
+    """Return what to delete, by the namespaces that have something, in order: single revisions first, then
+    whole entries.
 
     The candidates of all namespaces are read at once, by the strictest bounds of all policies: a query for
     each namespace took as long each time. ``only``: the one namespace of ``policies``.
     """
     if not policies:
-        return
+        return {}
     now = registry.clock()
     newest = min(one.revisions for one in policies.values())
     young = int(now - min(one.days for one in policies.values()) * DAY) + 1
-    full = _by_namespace(unit.ages.superseded(newest, young, only))
+    full = unit.ages.superseded(newest, young, only)
     unused_days = [days for one in policies.values() if (days := one.fewest_days_unused) is not None]
     before = int(now - min(unused_days) * DAY) if unused_days else None
-    idle = _by_namespace(unit.ages.idle(before, only)) if before is not None else {}
+    idle = unit.ages.idle(before, only) if before is not None else {}
     bounds = [one.keep_bytes for one in policies.values() if one.keep_bytes is not None]
     crowded = bool(bounds) and unit.namespaces.totals(only or ANY).bytes > min(bounds)
     older_days = registry.limits.retention.older_model_days
-    older = _by_namespace(
-        list(unused_older_models(unit, now, older_days, only)) if older_days is not None else []
-    )
+    older = unused_older_models(unit, now, older_days, only) if older_days is not None else {}
+    removable = {}
     for namespace, policy in policies.items():
         found = list(_unkept(full.get(namespace, ()), idle.get(namespace, ()), policy, now))
         found += _of_older_models(older.get(namespace, ()), found, older_days)
-        yield from found
         if crowded and policy.keep_bytes is not None:
-            yield from _evicted(_left(unit, namespace, found), policy, now)
-
-
-def _by_namespace(rows: Sequence[RevisionAge]) -> dict[str, list[RevisionAge]]:
-    groups: dict[str, list[RevisionAge]] = {}
-    for row in rows:
-        groups.setdefault(row.namespace, []).append(row)
-    return groups
+            found += _evicted(_left(unit, namespace, found), policy, now)
+        if found:
+            removable[namespace] = found
+    return removable
 
 
 def _unkept(

@@ -6,7 +6,7 @@ their keys. So they stay for some days after the last start that used them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cachesvc.domain.offers import withheld
 from cachesvc.domain.retention import DAY, RevisionAge
@@ -21,20 +21,22 @@ from ..resolve import MAX_CANDIDATES
 
 def unused_older_models(
     unit: Unit, now: float, days: int, only: Namespace | None = None
-) -> Iterator[RevisionAge]:
-    """Yield the heads of entries whose target has had a newer entry of another model for ``days``, for the
-    same environment, and that no start used for as long. ``only``: of one namespace.
+) -> dict[Namespace, list[RevisionAge]]:
+    """Return by namespace the heads of entries whose target has had a newer entry of another model for
+    ``days``, for the same environment, and that no start used for as long. ``only``: of one namespace.
 
     What is withheld, in one environment or in all, or has expired replaces none. An entry with a
     pinned revision stays.
     """
     before = int(now - days * DAY)
+    found: dict[Namespace, list[RevisionAge]] = {}
     for place in unit.ages.with_older_models(before, only):
         heads = [
             row for row in Heads(unit.connection).newest(place, MAX_CANDIDATES) if _counts(row, place, now)
         ]
         older = of_older_models(
-            Offered(row.entry, f"{row.target} {row.partition}", row.model, (row.published,)) for row in heads
+            Offered(row.entry, f"{row.slot.target} {row.slot.partition}", row.model, (row.published,))
+            for row in heads
         )
         idle = [
             row for row in heads if row.entry in older and max(row.published, row.last_used or 0) < before
@@ -48,7 +50,8 @@ def unused_older_models(
             replaced = _replaced_at(row, [age for one in newer[row.entry] for age in revisions.get(one, [])])
             used = max((age.touched for age in own), default=now)
             if max(used, replaced) < before and not any(age.pinned for age in own):
-                yield from (age for age in own if age.is_head)
+                found.setdefault(place.namespace, []).extend(age for age in own if age.is_head)
+    return found
 
 
 def _counts(row: Candidate, place: Place, now: float) -> bool:
@@ -61,7 +64,7 @@ def _entries_of_newer_models(row: Candidate, heads: Sequence[Candidate]) -> list
     return [
         other.entry
         for other in heads
-        if (other.target, other.partition) == (row.target, row.partition)
+        if other.slot[1:3] == row.slot[1:3]
         and other.model not in (None, row.model)
         and other.published > row.published
     ]

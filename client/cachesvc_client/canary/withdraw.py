@@ -14,6 +14,7 @@ from ..hooks import logger
 from ..kinds.kind import Comparison
 from .beside import SideTrial
 from .comparisons import Comparisons
+from .recompile import recompile_all
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Canary:
             except Exception as error:  # noqa: BLE001 - the graph runs eagerly at least
                 _log.warning("canary: %s: %s", type(error).__name__, error)
         try:
-            self.process.all_kinds.recompile("restored code was wrong")
+            recompile_all("restored code was wrong")
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
         return withdrawn

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..wire.errors import CacheSvcError, NotFound
+from ..wire.errors import CacheSvcError
 from ..wire.requests.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest
 from .claim import Claim
 
 if TYPE_CHECKING:
-    from ..http.registry import Remote
+    from ..http.claims import Claims
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class ClaimOutcome(Generic[T]):
 
 
 def acquire_or_wait(
-    remote: Remote,
+    claims: Claims,
     request: ClaimRequest,
     look: Callable[[], T | None],
     *,
@@ -80,12 +80,10 @@ def acquire_or_wait(
         first = poll_seconds
         began = time.monotonic()
         try:
-            answer = remote.claim(replace(request, wait=wait), began + wait + ANSWER_SECONDS)
+            answer = claims.take(replace(request, wait=wait), began + wait + ANSWER_SECONDS)
         except CacheSvcError as error:
             # A request may have waited at a registry that was there until now.
             failed_since = failed_since or min(time.monotonic(), began + wait)
-            if isinstance(error, NotFound):
-                return ClaimOutcome()  # a registry from before there were claims
             if not error.retry or time.monotonic() - failed_since >= outage_seconds or patience() <= 0:
                 return ClaimOutcome(why=str(error))
             pauses += 1
@@ -93,7 +91,7 @@ def acquire_or_wait(
             continue
         failed_since = None
         if answer.state == "yours" and leads:
-            return _look_again(Claim(remote, answer, request.holder, hold_seconds), look)
+            return _look_again(Claim(claims, answer, request.holder, hold_seconds), look)
         if answer.state == "yours":
             return ClaimOutcome(look(), why="another rank of this job publishes it")
         if answer.state == "published":

@@ -14,7 +14,7 @@ from ..wire.errors import CacheSvcError, ClaimLost
 from ..wire.requests.claims import ClaimAnswer, ClaimRef, ClaimRelease
 
 if TYPE_CHECKING:
-    from ..http.registry import Remote
+    from ..http.claims import Claims
 
 _log = logging.getLogger("cachesvc")
 
@@ -30,9 +30,9 @@ class Claim:
     """
 
     def __init__(
-        self, remote: Remote, answer: ClaimAnswer, holder: str, hold_seconds: float | None = None
+        self, claims: Claims, answer: ClaimAnswer, holder: str, hold_seconds: float | None = None
     ) -> None:
-        self._remote = remote
+        self._claims = claims
         self.ref = ClaimRef(answer.key, holder, answer.fence)
         self.lost = False
         """Whether another process has taken the claim over."""
@@ -67,7 +67,7 @@ class Claim:
         if not self.lost:
             with suppress(CacheSvcError):
                 request = ClaimRelease(self.ref, done)
-                self._remote.release_claim(request, time.monotonic() + RELEASE_SECONDS)
+                self._claims.release(request, time.monotonic() + RELEASE_SECONDS)
 
     def _renew(self) -> None:
         """Renews the claim until it is over or lost, or its time is over."""
@@ -77,7 +77,7 @@ class Claim:
                 self.release()
                 return
             try:
-                self._remote.renew_claim(self.ref, time.monotonic() + self._renew_seconds)
+                self._claims.renew(self.ref, time.monotonic() + self._renew_seconds)
                 wait = self._renew_seconds
             except ClaimLost as error:
                 if not self._over.is_set():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..environment.march import for_level
+from ..http.claims import Claims
 from ..http.registry import Remote
 from ..wire.codec import canonical
 from ..wire.digest import Digest
@@ -139,7 +140,7 @@ class ClaimedRestore:
                 _log.info("%s: waits for %s, who compiles it for %d s now", name, answer.who, answer.age)
 
         outcome = acquire_or_wait(
-            remote,
+            Claims(remote),
             ClaimRequest(subject, self._holder(), describe_this_process()),
             look,
             patience=self.patience,

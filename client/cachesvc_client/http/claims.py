@@ -9,19 +9,22 @@ from ..wire.requests.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimReq
 from .calls import Calls
 
 
-class Claims(Calls):
-    """The routes of claims."""
+class Claims:
+    """The routes of claims of one registry."""
 
-    def claim(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def take(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
         """Takes a claim, or waits for it as long as the request says; the ``deadline`` must be later than
         that."""
-        return self.call("POST", "/v1/claims", request, ClaimAnswer, deadline=deadline)
+        return self._calls.call("POST", "/v1/claims", request, ClaimAnswer, deadline=deadline)
 
-    def renew_claim(self, claim: ClaimRef, deadline: float | None = None) -> ClaimAnswer:
+    def renew(self, claim: ClaimRef, deadline: float | None = None) -> ClaimAnswer:
         """Says that the holder still compiles. Raises ``ClaimLost`` if the claim has another holder."""
-        return self.call("POST", "/v1/claims/renew", claim, ClaimAnswer, deadline=deadline)
+        return self._calls.call("POST", "/v1/claims/renew", claim, ClaimAnswer, deadline=deadline)
 
-    def release_claim(self, request: ClaimRelease, deadline: float | None = None) -> None:
+    def release(self, request: ClaimRelease, deadline: float | None = None) -> None:
         """Gives a claim back. A claim that is over is a success."""
         with suppress(ClaimLost):
-            self.tell("POST", "/v1/claims/release", request, deadline)
+            self._calls.tell("POST", "/v1/claims/release", request, deadline)

@@ -9,23 +9,18 @@ from dataclasses import dataclass
 
 from ..wire import codec
 from ..wire.digest import Digest
-from ..wire.names import Name, Namespace
-from ..wire.requests.peers import PeersAnswer, PeersRequest
+from ..wire.names import Name
 from ..wire.requests.protocol import (
     AGE_HEADER,
     ANSWER_SECONDS,
     EntrySummary,
     InfoAnswer,
-    NameSummary,
     ResolveAnswer,
     ResolveRequest,
-    TrustAnswer,
     WhoAmI,
 )
 from ..wire.requests.reports import ReportAnswer, ReportRequest
-from .calls import MAX_RESOLVE_BYTES, parse_record
-from .claims import Claims
-from .uploads import Uploads
+from .calls import MAX_RESOLVE_BYTES, Calls, parse_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +34,9 @@ class Probe:
     skew: float | None
 
 
-class Remote(Uploads, Claims):
-    """Calls one registry: a method for each route that answers, and those of `Uploads` and `Claims`.
+class Remote(Calls):
+    """Calls one registry: a method for each route that a service or a command asks. `uploads.Uploads` and
+    `claims.Claims` have those that change something.
 
     Thread-safe, see `Calls`.
     """
@@ -85,20 +81,6 @@ class Remote(Uploads, Claims):
         in_registry = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else ANSWER_SECONDS
         return answer.body, time.monotonic() - began + in_registry
 
-    def trust_update(
-        self, root: int, snapshot: int, targets: int, deadline: float | None = None
-    ) -> dict[str, bytes]:
-        """Asks for the trust metadata that a client with these versions lacks; returns the files by name,
-        unchecked."""
-        path = f"/v1/trust/update?root={root}&snapshot={snapshot}&targets={targets}"
-        answer = self.call("GET", path, None, TrustAnswer, deadline=deadline)
-        return {name: text.encode("utf-8", "surrogatepass") for name, text in answer.files.items()}
-
-    def trust_file(self, name: str, limit: int, deadline: float | None = None) -> bytes:
-        """Returns one file of the trust metadata, of ``limit`` bytes at most, unchecked."""
-        path = f"/v1/trust/{urllib.parse.quote(name, safe='')}"
-        return self.exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
-
     def entries(
         self,
         name: Name,
@@ -116,19 +98,10 @@ class Remote(Uploads, Claims):
         """Asks for the head of one entry. Raises ``NotFound`` if the entry has none."""
         return self.call("GET", f"/v1/entries/{entry}", None, EntrySummary, deadline=deadline)
 
-    def peers(self, request: PeersRequest, deadline: float | None = None) -> PeersAnswer:
-        """Says which packs this agent of a node can give, and asks where it finds others. Raises ``NotFound``
-        from a registry that does not help with that."""
-        return self.call("POST", "/v1/peers", request, PeersAnswer, deadline=deadline)
-
     def report(self, request: ReportRequest, deadline: float | None = None) -> ReportAnswer:
         """Reports the outcome of a start; never sends it twice. Raises ``Forbidden`` for a token that only
         reads."""
         return self.call("POST", "/v1/reports", request, ReportAnswer, deadline=deadline, idempotent=False)
-
-    def names(self, namespace: Namespace, limit: int = MAX_RESOLVE_BYTES) -> tuple[NameSummary, ...]:
-        """Lists the names of a namespace's trunk with their tags; reads ``limit`` bytes at most."""
-        return self.rows(f"/v1/namespaces/{namespace}/names?trunk=true", NameSummary, limit=limit)
 
 
 def parse_resolved(raw: bytes) -> ResolveAnswer:

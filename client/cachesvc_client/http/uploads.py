@@ -26,12 +26,17 @@ _QUERY_FIELDS = ("namespace", "name", "lane", "head", "deed")
 """Fields of a `BundleRequest` that its query carries by their own names."""
 
 
-class Uploads(Calls):
-    """The routes by which a revision comes to a registry."""
+class Uploads:
+    """The routes by which a revision comes to one registry."""
 
-    def begin_upload(self, request: UploadRequest, deadline: float | None = None) -> UploadAnswer:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def begin(self, request: UploadRequest, deadline: float | None = None) -> UploadAnswer:
         """Takes a lease. ``abort`` gives it back; otherwise it ends by itself."""
-        return self.call("POST", "/v1/uploads", request, UploadAnswer, deadline=deadline, idempotent=False)
+        return self._calls.call(
+            "POST", "/v1/uploads", request, UploadAnswer, deadline=deadline, idempotent=False
+        )
 
     def put_pack(
         self, upload: UploadAnswer, pack: Path | BinaryIO, size: int, deadline: float | None = None
@@ -40,9 +45,9 @@ class Uploads(Calls):
         the size. A retry begins at the start, as the registry allows. Raises ``Corrupt`` if the file ends
         early."""
         if not upload.pack_path.startswith("/") or upload.pack_path.startswith("//"):
-            raise ProtocolMismatch(f"{self.exchange.origin}: an upload goes to the registry itself")
+            raise ProtocolMismatch(f"{self._calls.exchange.origin}: an upload goes to the registry itself")
         start = 0 if isinstance(pack, Path) else pack.tell()
-        answer = self.exchange.call(
+        answer = self._calls.exchange.call(
             "PUT",
             upload.pack_path,
             lambda: file_chunks(pack, start, size),
@@ -51,7 +56,7 @@ class Uploads(Calls):
             length=size,
             transfer=True,
         )
-        return self.parse(StoredAnswer, answer.body)
+        return self._calls.parse(StoredAnswer, answer.body)
 
     def put_bundle(
         self,
@@ -61,11 +66,11 @@ class Uploads(Calls):
         size: int,
         deadline: float | None = None,
     ) -> CommitAnswer:
-        """Does ``begin_upload``, ``put_pack`` and ``commit`` in one request. A retry sends the whole request
-        again, which is a success. Raises ``NotFound`` from a registry that knows only the three."""
+        """Does ``begin``, ``put_pack`` and ``commit`` in one request. A retry sends the whole request
+        again, which is a success."""
         start = 0 if isinstance(pack, Path) else pack.tell()
         head = bundle_head(envelope)
-        answer = self.exchange.call(
+        answer = self._calls.exchange.call(
             "POST",
             f"/v1/bundles?{_query(request)}",
             lambda: itertools.chain([head], file_chunks(pack, start, size)),
@@ -74,18 +79,18 @@ class Uploads(Calls):
             length=len(head) + size,
             transfer=True,
         )
-        return self.parse(CommitAnswer, answer.body)
+        return self._calls.parse(CommitAnswer, answer.body)
 
     def commit(self, upload: str, request: CommitRequest, deadline: float | None = None) -> CommitAnswer:
         """Makes the uploaded revision the head. May be sent twice: the same manifest again is a success."""
         path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}/commit"
-        return self.call("POST", path, request, CommitAnswer, deadline=deadline)
+        return self._calls.call("POST", path, request, CommitAnswer, deadline=deadline)
 
     def abort(self, upload: str, deadline: float | None = None) -> None:
         """Gives a lease back. An upload that does not exist any more is a success."""
         with suppress(NotFound):
             path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}"
-            self.exchange.call("DELETE", path, None, deadline=deadline, idempotent=True)
+            self._calls.exchange.call("DELETE", path, None, deadline=deadline, idempotent=True)
 
 
 def _query(request: BundleRequest) -> str:

@@ -48,7 +48,7 @@ KINDS, REFUSED = _load(asked_kinds(os.environ.get("CACHESVC_KINDS", "")))
 kind_counts.declared.update((kind.name, kind.counts) for kind in KINDS if kind.counts)
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 RULES: Mapping[str, KindRules] = {kind.name: kind.rules for kind in KINDS}
-VARIABLES = tuple(kind.variable for kind in KINDS)
+VARIABLES = tuple(kind.folder.variable for kind in KINDS)
 """The environment variables with which a user names the folders."""
 
 

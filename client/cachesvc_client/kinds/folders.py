@@ -28,11 +28,11 @@ class Folders:
         self._kinds = kinds
         self._named: dict[str, Path] = {}
         for kind in kinds:
-            value = _inherit(kind.variable)
-            named = kind.user_folder(value, self._named) if value is not None else None
+            value = _inherit(kind.folder.variable)
+            named = kind.folder.named(value, self._named) if value is not None else None
             if named is not None:
                 self._named[kind.name] = Path(os.path.abspath(named))
-        self._values = {kind.variable: {_value_of(kind)} for kind in kinds}
+        self._values = {kind.folder.variable: {_value_of(kind)} for kind in kinds}
         """The values of each variable that point to a folder of this object, or are the compiler's choice:
         absolute paths, as the program may go to another working directory."""
         self._roots = dict(self._named)
@@ -48,7 +48,7 @@ class Folders:
         To be called as early as possible: the CUDA driver reads its variable once, when CUDA is initialised.
         """
         for kind in self._kinds:
-            if kind.home == "process" and kind.name not in self._roots:
+            if kind.folder.home == "process" and kind.name not in self._roots:
                 self._set(kind, folder(kind.name))
                 self._early.append(kind)
 
@@ -56,13 +56,13 @@ class Folders:
         """Take back what `settle_early` did: this process goes on as if cachesvc were not there."""
         while self._early:
             kind = self._early.pop()
-            if os.environ.get(kind.variable) == str(self._roots.pop(kind.name)):
-                del os.environ[kind.variable]
+            if os.environ.get(kind.folder.variable) == str(self._roots.pop(kind.name)):
+                del os.environ[kind.folder.variable]
 
     @property
     def private(self) -> bool:
         """Return whether any folder belongs to the trust scope, because the user named none for its kind."""
-        return any(kind.home == "private" and kind.name not in self._named for kind in self._kinds)
+        return any(kind.folder.home == "private" and kind.name not in self._named for kind in self._kinds)
 
     def settle(self, private: Callable[[], Path]) -> None:
         """Decide what the user left open, in a folder that ``private`` makes if a kind needs it.
@@ -76,21 +76,21 @@ class Folders:
         before, first = self.roots(), self._kinds[0]
         place = private() if self.private else None
         for kind in self._kinds:
-            if kind.name in self._named or kind.home == "process":
+            if kind.name in self._named or kind.folder.home == "process":
                 continue
-            if kind.home == "private":
+            if kind.folder.home == "private":
                 assert place is not None
-                self._set(kind, place / kind.place)
+                self._set(kind, place / kind.folder.place)
             else:
-                self._set(kind, self._roots[first.name] / kind.place, unless=self.left(first.name))
+                self._set(kind, self._roots[first.name] / kind.folder.place, unless=self.left(first.name))
         if before and before != self.roots():
             self._earlier.insert(0, before)
 
     def point_again(self) -> None:
         """Set the variables again that a program has changed since they were set here."""
         for kind in self._kinds:
-            if kind.sets_variable and kind.name in self._roots and not self.aside:
-                os.environ[kind.variable] = str(self._roots[kind.name])
+            if kind.folder.sets_variable and kind.name in self._roots and not self.aside:
+                os.environ[kind.folder.variable] = str(self._roots[kind.name])
 
     def own(self) -> Path | None:
         """Return the folder of cachesvc's that PyTorch uses; ``None`` if it uses another."""
@@ -102,11 +102,11 @@ class Folders:
         takes that back. ``why``: what `left` returns from now on."""
         self.aside = why
         ours = {
-            kind.variable: str(root)
+            kind.folder.variable: str(root)
             for kind in self._kinds
-            if kind.home != "process" and kind.name not in self._named
+            if kind.folder.home != "process" and kind.name not in self._named
             if (root := self._roots.get(kind.name)) is not None
-            if os.environ.get(kind.variable) == str(root)
+            if os.environ.get(kind.folder.variable) == str(root)
         }
         for variable in ours:
             del os.environ[variable]
@@ -129,13 +129,13 @@ class Folders:
             return self.aside
         kind = next(kind for kind in self._kinds if kind.name == name)
         value = _value_of(kind)
-        if not kind.sets_variable or value in self._values[kind.variable]:
+        if not kind.folder.sets_variable or value in self._values[kind.folder.variable]:
             return ""
-        if not value and kind.home == "inside":
+        if not value and kind.folder.home == "inside":
             return ""  # PyTorch names it again, by the folder that it is inside of
         if kind.name not in self._roots and not self._is_users(kind, value):
             return ""
-        return f"{kind.variable}={value}"
+        return f"{kind.folder.variable}={value}"
 
     def left_first(self) -> str:
         """Return the words of `left` for the kind in whose folder the others lie."""
@@ -143,8 +143,8 @@ class Folders:
 
     def _is_users(self, kind: Kind, value: str) -> bool:
         """Return whether no compiler has chosen a value of a kind's variable by itself."""
-        named = Path(value) if value and not chosen_by_sglang(kind.variable, value) else None
-        return named is not None and kind.user_folder(named, self._named) is not None
+        named = Path(value) if value and not chosen_by_sglang(kind.folder.variable, value) else None
+        return named is not None and kind.folder.named(named, self._named) is not None
 
     def forget_earlier(self) -> None:
         """Drop the folders that were settled before the present ones: nothing was compiled in them."""
@@ -155,7 +155,9 @@ class Folders:
         if self._kinds[0].name not in self._roots:
             return {}
         first = self._roots[self._kinds[0].name]
-        inside = {kind.name: first / kind.place for kind in self._kinds if kind.home == "inside"}
+        inside = {
+            kind.name: first / kind.folder.place for kind in self._kinds if kind.folder.home == "inside"
+        }
         return {**inside, **self._roots}
 
     def every_roots(self) -> list[dict[str, Path]]:
@@ -167,11 +169,11 @@ class Folders:
         """Give a kind a folder, and name it to the compiler, ``unless`` the program has chosen another."""
         left = unless or self.left(kind.name)
         if kind.name not in self._roots:
-            self._values[kind.variable].clear()
+            self._values[kind.folder.variable].clear()
         self._roots[kind.name] = folder
-        if kind.sets_variable and not left:
-            os.environ[kind.variable] = str(folder)
-        self._values[kind.variable].add(str(folder))
+        if kind.folder.sets_variable and not left:
+            os.environ[kind.folder.variable] = str(folder)
+        self._values[kind.folder.variable].add(str(folder))
 
     def _read_again(self) -> None:
         """Take what the program has named since this object was made, as long as no code of PyTorch's can
@@ -181,14 +183,14 @@ class Folders:
         for kind in self._kinds:
             if self.left(kind.name) and kind.name not in self._roots:
                 value = _value_of(kind)
-                named = kind.user_folder(Path(value), self._named) if value else None
+                named = kind.folder.named(Path(value), self._named) if value else None
                 if named is not None:
                     self._named[kind.name] = self._roots[kind.name] = named
-                    self._values[kind.variable].add(value)
+                    self._values[kind.folder.variable].add(value)
 
 
 def _value_of(kind: Kind) -> str:
-    value = os.environ.get(kind.variable, "")
+    value = os.environ.get(kind.folder.variable, "")
     return os.path.abspath(value) if value else ""
 
 

@@ -46,6 +46,23 @@ class Comparison(NamedTuple):
     """Note why a graph that is used is not compared."""
 
 
+class RestoredFiles(NamedTuple):
+    """What the hooks of a kind ask of the process about its restored files and their folders."""
+
+    comparison: Callable[[str, str], Comparison | None] = lambda *_: None
+    """Take a kind's name and the path of a restored file; return what the canary does with the compiled
+    graphs of that file, ``None`` where it watches no revision that has the file."""
+    point_compilers: Callable[[], object] = lambda: None
+    """Set the compilers' variables to this process's folders again, which a program has changed: only where
+    revisions were restored, or what this process compiles is to be published."""
+    loading: Callable[[str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
+    """Take a kind's name and the path of a restored file; return a guard for the block that loads the file as
+    code: if this process dies in the block, the node installs no more what has the file. Does not raise."""
+    left: Callable[[str], str] = lambda _: ""
+    """Take a kind's name; return the words ``VARIABLE=FOLDER`` with which the program has chosen another
+    folder for it since attach, where nothing restored is to be used; an empty text if it has not."""
+
+
 class ProcessCallbacks(NamedTuple):
     """What the hooks of a kind ask of the process."""
 
@@ -56,12 +73,6 @@ class ProcessCallbacks(NamedTuple):
     """Record a Triton kernel that the application launches itself. Does not raise."""
     traces: Callable[[], bool] = lambda: False
     """Return whether this process traces although frames were restored, because the user wants it."""
-    comparison: Callable[[str, str], Comparison | None] = lambda *_: None
-    """Take a kind's name and the path of a restored file; return what the canary does with the compiled
-    graphs of that file, ``None`` where it watches no revision that has the file."""
-    point_compilers: Callable[[], object] = lambda: None
-    """Set the compilers' variables to this process's folders again, which a program has changed: only where
-    revisions were restored, or what this process compiles is to be published."""
     opened: Callable[[], None] = lambda: None
     """Note that something of this kind was compiled or loaded outside of ``compile_fx``. Cheap, and does not
     raise."""
@@ -77,12 +88,8 @@ class ProcessCallbacks(NamedTuple):
     runs_eagerly: Callable[[], bool] = lambda: False
     """Wait for the restore; return whether calls run without a compile for now, because another process
     compiles what was not there. Does not raise."""
-    loading: Callable[[str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
-    """Take a kind's name and the path of a restored file; return a guard for the block that loads the file as
-    code: if this process dies in the block, the node installs no more what has the file. Does not raise."""
-    left: Callable[[str], str] = lambda _: ""
-    """Take a kind's name; return the words ``VARIABLE=FOLDER`` with which the program has chosen another
-    folder for it since attach, where nothing restored is to be used; an empty text if it has not."""
+    files: RestoredFiles = RestoredFiles()
+    """What is asked about the restored files."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
@@ -159,6 +166,61 @@ class LatePart(Generic[_Part]):
             self.loaded.forget(paths)
 
 
+class Activity(NamedTuple):
+    """What this process has done with the files of a kind."""
+
+    mark: object = None
+    """A value that changes whenever this process compiles or loads something of the kind."""
+    opened: bool = False
+    """Whether a compiler has opened a file of the folder outside of ``compile_fx``."""
+    seconds: float = 0.0
+    """Seconds that the kind's hooks took themselves."""
+
+
+class KeyUses:
+    """The compilers' own keys that one process used. By default there are none."""
+
+    def used(self) -> set[str]:
+        """Return the keys whose files were saved or hit."""
+        return set()
+
+    def found(self) -> set[str]:
+        """Return those of `used` whose files were found, and not made by this process."""
+        return self.used()
+
+    def absent(self) -> set[str]:
+        """Return the keys that were looked up and for which no file could be used."""
+        return set()
+
+    def records(self) -> int:
+        """Return how many uses were recorded in order, as a mark for `since`."""
+        return 0
+
+    def since(self, records: int) -> set[str]:
+        """Return the keys of the uses that were recorded in order, without the first ``records``."""
+        return set()
+
+
+class Recording:
+    """What of a kind only a process can record that restored everything else. By default it is nothing."""
+
+    def start(self, *, serving: bool = False) -> None:
+        """Record from now on. Called before the application's first compile: by `warm`, in a process whose
+        files become an entry; or *serving*, in a service that publishes by itself, whose calls must not
+        become slower or other ones."""
+
+    def stop(self, kept: Collection[str] | None = None) -> None:
+        """Record nothing from now on; of the recorded files keep these paths alone, or all."""
+
+    def count(self) -> int:
+        """Return how many records the recorded files of this process have."""
+        return 0
+
+    def refused(self) -> Iterable[str]:
+        """Yield why something was not recorded after `start`, in words for the user."""
+        return ()
+
+
 class KindUses:
     """What one process used and made of a kind's folder, as the kind's hooks recorded it.
 
@@ -166,9 +228,8 @@ class KindUses:
     to the kind's folder unless a parameter is called ``root``, which is the absolute folder.
     """
 
-    def found_keys(self) -> set[str]:
-        """Return those of `used_keys` whose files were found, and not made by this process."""
-        return self.used_keys()
+    keys = KeyUses()
+    recording = Recording()
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of all files in ``root`` that this process made or used.
@@ -186,14 +247,6 @@ class KindUses:
         """
         return {}
 
-    def used_keys(self) -> set[str]:
-        """Return the compilers' own keys whose files were saved or hit."""
-        return set()
-
-    def absent_keys(self) -> set[str]:
-        """Return the compilers' own keys that were looked up and for which no file could be used."""
-        return set()
-
     def used_paths(self) -> set[str]:
         """Return the paths of files that were used and that no key of a compiler names."""
         return set()
@@ -202,14 +255,6 @@ class KindUses:
         """Return the paths of the accepted files that the kind itself handed to its tool, and the tool took;
         ``None`` for a kind whose tool reads the folder."""
         return None
-
-    def records(self) -> int:
-        """Return how many uses were recorded in order, as a mark for `keys_since`."""
-        return 0
-
-    def keys_since(self, records: int) -> set[str]:
-        """Return the keys of the uses that were recorded in order, without the first ``records``."""
-        return set()
 
     def has_host_code(self) -> bool:
         """Return whether code for the host's CPU was built or loaded."""
@@ -221,17 +266,9 @@ class KindUses:
         has it."""
         return "nobody knows which instructions it uses" if self.used_files(root, left=left) else ""
 
-    def has_opened(self) -> bool:
-        """Return whether a compiler has opened a file of the folder outside of ``compile_fx``."""
-        return False
-
-    def activity(self) -> object:
-        """Return a value that changes whenever this process compiles or loads something of the kind."""
-        return None
-
-    def seconds(self) -> float:
-        """Return the seconds that the kind's hooks took themselves."""
-        return 0.0
+    def activity(self) -> Activity:
+        """Return what this process has done with the files of the kind so far."""
+        return Activity()
 
 
 class KindState(KindUses):
@@ -242,22 +279,6 @@ class KindState(KindUses):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
-
-    def start_recording(self, *, serving: bool = False) -> None:
-        """Record what only a process can record that restored everything else. Called before the
-        application's first compile: by `warm`, in a process whose files become an entry; or *serving*, in a
-        service that publishes by itself, whose calls must not become slower or other ones."""
-
-    def stop_recording(self, kept: Collection[str] | None = None) -> None:
-        """Record nothing from now on; of the recorded files keep these paths alone, or all."""
-
-    def recorded(self) -> int:
-        """Return how many records the recorded files of this process have."""
-        return 0
-
-    def not_recorded(self) -> Iterable[str]:
-        """Yield why something was not recorded after `start_recording`, in words for the user."""
-        return ()
 
     def compile_again(self) -> None:
         """Make again what this process would find in the compiler's own folder, and what is captured only
@@ -292,9 +313,26 @@ class KindState(KindUses):
         empty: it can, or another kind decides."""
         return ""
 
-    def recompile(self, why: str) -> None:
-        """Make every compiled function of this process compile again at its next call, because restored code
-        was wrong. Raises whatever a torch raises that moved the names which this needs."""
+
+@dataclass(frozen=True, slots=True)
+class KindFolder:
+    """Where the files of a kind lie.
+
+    Attributes:
+        variable: The environment variable with which a user names the folder.
+        home: Where it lies unless the user names one.
+        place: The folder in that home, relative to it.
+        sets_variable: Whether the compiler is pointed to the folder by the variable.
+        named: Returns the folder that the user named; ``None`` if the value of the variable is the
+            compiler's own choice. Takes the variable's value, and the folders that the user named for the
+            kinds before this one.
+    """
+
+    variable: str
+    home: Home
+    place: str = ""
+    sets_variable: bool = True
+    named: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +340,9 @@ class Kind:
     """A kind of compiler cache.
 
     Attributes:
-        name: Its name in manifests and reports.
-        variable: The environment variable with which a user names its folder.
-        rules: The files that it may hold.
+        rules: The files that it may hold, and its name.
         start: Makes its state for this process.
-        home: Where its folder lies unless the user names one.
-        place: The folder in that home, relative to it.
-        sets_variable: Whether the compiler is pointed to the folder by the variable.
+        folder: Where its files lie.
         decides_fit: Whether an entry without files of this kind is worth publishing, and a start that
             compiled something of this kind is less than a hit.
         records_on: Returns whether such a process can record on a version of torch, such as ``2.13.0+cpu``.
@@ -316,30 +350,27 @@ class Kind:
         graph_folders: The folders of compiled graphs, which a second compile with tuned configurations
             makes again.
         hooks: The names that it wraps.
-        user_folder: Returns the folder that the user named; ``None`` if the value of the variable is the
-            compiler's own choice. Takes the variable's value, and the folders that the user named for the
-            kinds before this one.
         counts: What it counts, which a hook adds to ``counters.counts``, or `counters.counter_of` counts.
         work: Returns what the kind cost a start, from what was counted and the seconds inside of Inductor;
             ``None`` where ``counts`` say it.
         distributions: The distributions that decide what it compiles, which a provenance names.
     """
 
-    name: str
-    variable: str
     rules: KindRules
     start: Callable[[], KindState]
-    home: Home
-    place: str = ""
-    sets_variable: bool = True
+    folder: KindFolder
     decides_fit: bool = True
     records_on: Callable[[str], bool] | None = None
     graph_folders: tuple[str, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
     counts: tuple[Count, ...] = ()
     work: Callable[[Observation, float], KindWork] | None = None
     distributions: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the kind's name in manifests and reports."""
+        return self.rules.name
 
     def cost(self, observed: Observation, compile_seconds: float) -> KindWork | None:
         """Return what the kind cost a start; ``None`` for a kind that nothing is counted for."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .kind import KindState
+from .kind import Activity, KindState
 from .rules import AcceptedFolders, KindRules, host_id
 
 if TYPE_CHECKING:
@@ -149,19 +149,13 @@ class LibrariesState(KindState):
 
     def has_host_code(self) -> bool:
         """Return whether a library was loaded or built: its code is for this host."""
-        return self.has_opened()
+        return self.activity().opened
 
-    def has_opened(self) -> bool:
-        """Return whether a library was loaded or built."""
-        return bool(self._libraries.loaded or self._libraries.built)
-
-    def activity(self) -> object:
-        """Return how many libraries were loaded and built."""
-        return len(self._libraries.loaded), len(self._libraries.built)
-
-    def seconds(self) -> float:
-        """Return the seconds that keys, look-ups and records of libraries took."""
-        return self._libraries.seconds
+    def activity(self) -> Activity:
+        """Return how many libraries were loaded and built, and the seconds of keys, look-ups and records."""
+        libraries = self._libraries
+        opened = bool(libraries.loaded or libraries.built)
+        return Activity((len(libraries.loaded), len(libraries.built)), opened, libraries.seconds)
 
 
 def copy_built(library: BuiltLibrary, folder: Path, name: str, depends: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..wire.errors import printable
-from .kind import Kind, KindState
+from .kind import KeyUses, Kind, KindState, Recording
 
 if TYPE_CHECKING:
     from ..hooks.counters import Observation
@@ -73,25 +74,27 @@ def _fault(kind: object, name: str, others: Sequence[Kind]) -> str:
     """Return what is wrong with the object of an entry point; an empty text for a kind that may be used."""
     if not isinstance(kind, Kind):
         return "its object is no Kind"
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name) or {kind.name, kind.rules.name} != {name}:
-        return f"its name and that of its rules must be {name!r}, in lower case"
-    if kind.home == "private" or (kind.home == "inside" and not re.fullmatch("[a-z0-9_]+", kind.place)):
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name) or kind.name != name:
+        return f"the name of its rules must be {name!r}, in lower case"
+    folder = kind.folder
+    if folder.home == "private" or (folder.home == "inside" and not re.fullmatch("[a-z0-9_]+", folder.place)):
         return "its home must be 'process', or 'inside' with a place of one part"
     try:
         any(re.compile(rule.pattern) is None for rule in kind.rules.rules)
     except (re.error, TypeError) as error:
         return f"a pattern of its rules cannot be read: {error}"
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.variable):
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", folder.variable):
         return "its variable must be the name of an environment variable"
     for other in others:
-        if kind.variable == other.variable or (kind.home == "inside" and _top(kind) == _top(other)):
+        same_top = folder.home == "inside" and _top(kind) == _top(other)
+        if same_top or folder.variable == other.folder.variable:
             return f"the kind {other.name} has its folder there"
     return ""
 
 
 def _top(kind: Kind) -> str:
     """Return the first part of a kind's place in the folder of the first kind; empty for another home."""
-    return kind.place.partition("/")[0] if kind.home == "inside" else ""
+    return kind.folder.place.partition("/")[0] if kind.folder.home == "inside" else ""
 
 
 def _owner(point: EntryPoint) -> str:
@@ -106,7 +109,7 @@ def _guarded(kind: Kind) -> Kind:
     """Return a kind none of whose functions raises into the service."""
 
     def user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
-        return _or(cast("Path | None", named), kind.user_folder, named, earlier)
+        return _or(cast("Path | None", named), kind.folder.named, named, earlier)
 
     def work(observed: Observation, seconds: float) -> KindWork:
         from ..wire.requests.reports import KindWork
@@ -119,7 +122,7 @@ def _guarded(kind: Kind) -> Kind:
     return replace(
         kind,
         start=lambda: cast(KindState, GuardedState(kind)),
-        user_folder=user_folder,
+        folder=replace(kind.folder, named=user_folder),
         work=work if kind.work is not None else None,
         records_on=records_on if kind.records_on is not None else None,
     )
@@ -133,6 +136,16 @@ def _or(fallback: _Answer, function: Callable[..., _Answer], *args: object) -> _
         return fallback
 
 
+class GuardedPart:
+    """A part of the state of an outside kind, whose methods the state guards."""
+
+    def __init__(self, state: GuardedState, name: str) -> None:
+        self._state, self._name = state, name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return functools.partial(self._state.ask, f"{self._name}.{method}")
+
+
 class GuardedState:
     """The state of an outside kind. Once a method of it raises, this process has used nothing of the kind."""
 
@@ -144,14 +157,17 @@ class GuardedState:
         except Exception as error:  # noqa: BLE001 - the code of others
             self._leave(error)
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        getattr(KindState, method)  # a state has no other names
-        return functools.partial(self._ask, method)
+    def __getattr__(self, name: str) -> Any:
+        declared = getattr(KindState, name)  # a state has no other names
+        if isinstance(declared, KeyUses | Recording):
+            return GuardedPart(self, name)
+        return functools.partial(self.ask, name)
 
-    def _ask(self, method: str, *args: object, **options: object) -> Any:
+    def ask(self, name: str, *args: object, **options: object) -> Any:
+        """Return what a method of the state answers, by its name such as ``keys.used``."""
         for _ in range(2):
             try:
-                answer = getattr(self._state, method)(*args, **options)
+                answer = operator.attrgetter(name)(self._state)(*args, **options)
                 return tuple(answer) if isinstance(answer, Iterator) else answer
             except Exception as error:  # noqa: BLE001 - the code of others
                 self._leave(error)

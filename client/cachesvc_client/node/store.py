@@ -33,8 +33,7 @@ from pathlib import Path
 
 from ..wire.digest import Digest
 from .parts.kept_answers import KeptAnswers
-from .parts.load_mark import LoadMark
-from .parts.pack_store import UNUSED_SECONDS
+from .parts.pack_store import UNUSED_SECONDS, PackStore
 from .parts.private_folders import PrivateFolders
 from .parts.revision_marks import RevisionMarks
 from .parts.slow_downloads import SlowDownloads
@@ -56,8 +55,9 @@ def default_root() -> Path:
     return store_root()
 
 
-class NodeStore(RevisionMarks, KeptAnswers):
-    """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
+class NodeStore(PackStore):
+    """Keeps what the processes of a node share: the packs, the ``answers`` of registries, the ``marks`` of
+    revisions, and what one start keeps for the next. Safe for threads and for processes; where a process was
     killed at any step, the next process goes on.
 
     ``max_bytes`` bounds the packs (private folders go once no one uses them); `max_store_bytes` if absent.
@@ -73,7 +73,8 @@ class NodeStore(RevisionMarks, KeptAnswers):
         """As `PackStore`."""
         super().__init__(root, max_bytes, step)
         self._folders = PrivateFolders(self._files)
-        self._load_mark = LoadMark(self._files)
+        self.answers = KeptAnswers(self._files)
+        self.marks = RevisionMarks(self._files)
         self.slow = SlowDownloads(self._files)
 
     @property

@@ -230,7 +230,7 @@ class ProcessFolders:
         suspects = self.ledger.revisions_of(kind, path)
         if self._store is None or not suspects:
             return nullcontext()
-        return self._store.loading(suspects)
+        return self._store.marks.loading(suspects)
 
     def _note(self, revisions: Iterable[AcceptedRevision]) -> None:
         """Note in the ledger who signed the revisions that are to be installed."""
@@ -239,12 +239,12 @@ class ProcessFolders:
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
         """Return whether this node has withdrawn a revision of an entry."""
-        return self._store is not None and self._store.distrusts(entry, revision)
+        return self._store is not None and self._store.marks.distrusts(entry, revision)
 
     def forget(self, entry: InstalledRevision) -> None:
         """Take a wrong revision out of this process and its folders, and off this node."""
         if self._store is not None:
-            self._store.distrust(entry.manifest.entry, entry.revision)
+            self._store.marks.distrust(entry.manifest.entry, entry.revision)
         self.withdraw(entry)
 
     def withdraw(self, entry: InstalledRevision) -> None:
@@ -283,7 +283,7 @@ class ProcessFolders:
 
         self.folders.settle(choose)
         states = self.kinds.values()
-        if before is not None and not (self._used or any(state.has_opened() for state in states)):
+        if before is not None and not (self._used or any(state.activity().opened for state in states)):
             self.folders.forget_earlier()
             for state in states:
                 state.leave_folder()

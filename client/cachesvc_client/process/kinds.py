@@ -21,11 +21,11 @@ class AllKinds:
 
     def used_keys(self) -> set[str]:
         """Return the compilers' own keys whose files this process saved or hit."""
-        return set().union(*(state.used_keys() for state in self._states.values()))
+        return set().union(*(state.keys.used() for state in self._states.values()))
 
     def found_keys(self) -> set[str]:
         """Return those of `used_keys` whose files this process found and did not make."""
-        return set().union(*(state.found_keys() for state in self._states.values()))
+        return set().union(*(state.keys.found() for state in self._states.values()))
 
     def used_paths(self) -> set[str]:
         """Return the paths of files that this process used and that no key of a compiler names."""
@@ -33,11 +33,11 @@ class AllKinds:
 
     def mark_uses(self) -> Mapping[str, int]:
         """Return a mark for `keys_since`."""
-        return {name: state.records() for name, state in self._states.items()}
+        return {name: state.keys.records() for name, state in self._states.items()}
 
     def keys_since(self, mark: Mapping[str, int]) -> set[str]:
         """Return the keys whose files were saved or hit since `mark_uses` returned ``mark``."""
-        return set().union(*(state.keys_since(mark[name]) for name, state in self._states.items()))
+        return set().union(*(state.keys.since(mark[name]) for name, state in self._states.items()))
 
     def explain(self, revisions: Sequence[Fingerprint]) -> Iterator[str]:
         """Yield why something was compiled here, as far as a kind knows it.
@@ -57,24 +57,18 @@ class AllKinds:
         """Have each kind record what only a process can record that restored everything else. ``serving``:
         this process is a service."""
         for state in self._states.values():
-            state.start_recording(serving=serving)
+            state.recording.start(serving=serving)
 
     def stop_recording(self, kept: Collection[tuple[str, str]]) -> None:
         """Have each kind record nothing more, and forget its recorded files but those of these places."""
         for name, state in self._states.items():
-            state.stop_recording({path for kind, path in kept if kind == name})
+            state.recording.stop({path for kind, path in kept if kind == name})
 
     def recorded(self) -> int:
         """Return how many records were recorded here and written."""
-        return sum(state.recorded() for state in self._states.values())
+        return sum(state.recording.count() for state in self._states.values())
 
     def not_recorded(self) -> Iterator[str]:
         """Yield why something was not recorded after `start_recording`, in words for the user."""
         for state in self._states.values():
-            yield from state.not_recorded()
-
-    def recompile(self, why: str) -> None:
-        """Make every compiled function of this process compile again at its next call, because restored code
-        was wrong. Raises whatever a torch raises that moved the names which this needs."""
-        for state in self._states.values():
-            state.recompile(why)
+            yield from state.recording.refused()

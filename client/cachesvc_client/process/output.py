@@ -85,12 +85,12 @@ class ProcessOutput:
         """Return in words which files of revisions that were installed here are gone or damaged."""
         from .lost_files import lost_files
 
-        absent = set().union(*(state.absent_keys() for state in self._process.kinds.values()))
+        absent = set().union(*(state.keys.absent() for state in self._process.kinds.values()))
         return tuple(lost_files(installed, self._process.folders.every_roots(), absent))
 
     def hook_seconds(self) -> float:
         """Return the seconds that cachesvc's own hooks took."""
-        return self.asked.seconds + sum(state.seconds() for state in self._process.kinds.values())
+        return self.asked.seconds + sum(state.activity().seconds for state in self._process.kinds.values())
 
     def other_isa(self) -> str | None:
         """Return the CPU's instruction set that Inductor picks now, if this process restores for another."""
@@ -168,11 +168,11 @@ class ProcessOutput:
     def activity(self) -> object:
         """Return a value that changes while this process compiles or loads; ``None`` before it did either."""
         observed = self.observer.snapshot() if self.observer else counters.Observation()
-        states = self._process.kinds.values()
-        opened = any(state.has_opened() for state in states)
+        of_kinds = [state.activity() for state in self._process.kinds.values()]
+        opened = any(activity.opened for activity in of_kinds)
         if not self.seconds["compile"] and observed.clean and not opened:
             return None
-        return observed, dict(self.seconds), [state.activity() for state in states], self.wrong_numbers
+        return observed, dict(self.seconds), [one.mark for one in of_kinds], self.wrong_numbers
 
 
 def _graphs_compiled_already() -> int:

@@ -22,7 +22,7 @@ from ..environment.variables import is_switched_on
 from ..graphs import ambient, backend_names, door, key_components, operators
 from ..hooks import counters, imports
 from ..hooks.activity import ActivityWatch
-from ..kinds.kind import ProcessCallbacks
+from ..kinds.kind import ProcessCallbacks, RestoredFiles
 from ..kinds.own_place import OwnPlace
 from .events import Events, hook_compiles
 from .files import ProcessFiles
@@ -108,15 +108,17 @@ class Process(ProcessFolders):
             before_compile=self.events.before_compile,
             launched=self._record_launch,
             traces=lambda: self.events.traces() or bool(self.folders.left_first()),
-            comparison=self.events.around_file,
-            point_compilers=self.point_compilers,
             opened=self.watch.compiled,
             restored=self.events.wait_for_restore,
             missed=self.events.key_missed,
             joined=_join_ranks,
             runs_eagerly=self.events.runs_eagerly,
-            loading=self.loading,
-            left=self.folders.left,
+            files=RestoredFiles(
+                comparison=self.events.around_file,
+                point_compilers=self.point_compilers,
+                loading=self.loading,
+                left=self.folders.left,
+            ),
             registered=self.output.registered_functions,
         )
         for state in self.kinds.values():

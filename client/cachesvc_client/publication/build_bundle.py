@@ -23,11 +23,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """Describes how the files of a bundle were built, and what that showed.
+
+    ``measured``: seconds, by what took them. ``remarks``: what a person may want to know. ``attest``: returns
+    the statement of who built a pack; ``None`` leaves it out. ``proof``: on what the entry was shown to work;
+    ``None`` for an entry without a proof. ``ancestors``: the revisions whose code can be in it.
+    """
+
+    measured: Mapping[str, float] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    attest: Callable[[PackRecord], dict[str, Any] | None] | None = None
+    proof: Proof | None = None
+    ancestors: tuple[Ancestor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """Describes a bundle before it is built: its manifest without files, pack, frames and sequence.
-    ``attest``: returns the statement of who built a pack; ``None`` leaves it out. ``proof``: on what the
-    entry was shown to work; ``None`` for an entry that nobody has proven. ``ancestors``: the revisions whose
-    code can be in it."""
+    """Describes a bundle before it is built: its manifest without files, pack, frames and sequence."""
 
     name: Name
     target: Target
@@ -36,13 +49,9 @@ class Draft:
     scopes: tuple[str, ...]
     lane: Lane | None = None
     expires: int | None = None
-    measured: Mapping[str, float] = field(default_factory=dict)
-    provenance: Mapping[str, str] = field(default_factory=dict)
     keys: KeyFacts | None = None
     asked: Facts = field(default_factory=dict)
-    attest: Callable[[PackRecord], dict[str, Any] | None] | None = None
-    proof: Proof | None = None
-    ancestors: tuple[Ancestor, ...] = ()
+    build: Build = field(default_factory=Build)
 
 
 def next_sequence(head: int = 0) -> int:
@@ -77,7 +86,7 @@ def build_bundle(
 
     if not files:
         raise NotWarm(f"{draft.target}: nothing was compiled, so there is nothing to publish")
-    if (count := len(draft.ancestors)) > MAX_ANCESTORS:
+    if (count := len(draft.build.ancestors)) > MAX_ANCESTORS:
         raise InvalidRequest(
             f"{draft.target}: made with {count} revisions; a manifest names {MAX_ANCESTORS} at most",
             "publish it from a process that restores nothing: cachesvc warm --force",
@@ -102,13 +111,13 @@ def build_bundle(
             fingerprint=dict(draft.fingerprint),
             workload=draft.workload,
             scopes=draft.scopes,
-            measured=dict(draft.measured),
-            provenance=dict(draft.provenance),
+            measured=dict(draft.build.measured),
+            provenance=dict(draft.build.remarks),
             key_facts=draft.keys.encode() or None if draft.keys else None,
             asked=dict(draft.asked) or None,
-            attestation=draft.attest(contents.pack) if draft.attest else None,
-            proof=draft.proof,
-            ancestors=draft.ancestors or None,
+            attestation=draft.build.attest(contents.pack) if draft.build.attest else None,
+            proof=draft.build.proof,
+            ancestors=draft.build.ancestors or None,
             deferrable=_is_deferrable(files) or None,
         )
         with PackReader(pack, manifest) as reader:

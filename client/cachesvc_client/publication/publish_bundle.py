@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from ..http.uploads import Uploads
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, HeadConflict, NotFound
 from ..wire.manifest.records import Manifest
@@ -146,10 +147,11 @@ class Commit(Protocol):
 def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[Commit]:
     """Yields a function that commits, and that brings the pack of ``manifest`` to the registry.
 
-    The pack lies in ``pack`` from ``offset`` on. Each commit has the pack in its request if the pack is small
-    and the registry knows that request; else one upload before the first commit brings the pack.
+    The pack lies in ``pack`` from ``offset`` on. Each commit has the pack in its request if the pack is
+    small; else one upload before the first commit brings the pack.
     """
     statement, size = manifest.statement, manifest.pack.size
+    uploads = Uploads(remote)
     upload: str | None = None
     with ExitStack() as stack:
 
@@ -165,32 +167,31 @@ def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) ->
                     statement.namespace, statement.name, statement.lane, head, claim, deed
                 )
                 pack.seek(offset)
-                with suppress(NotFound):  # a registry of an earlier release
-                    return remote.put_bundle(request, envelope, pack, size)
+                return uploads.put_bundle(request, envelope, pack, size)
             if upload is None:
-                upload = stack.enter_context(_upload(remote, manifest, pack, offset))
-            return remote.commit(upload, CommitRequest(envelope.decode(), head, claim, deed))
+                upload = stack.enter_context(_upload(uploads, manifest, pack, offset))
+            return uploads.commit(upload, CommitRequest(envelope.decode(), head, claim, deed))
 
         yield commit
 
 
 @contextmanager
-def _upload(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[str]:
+def _upload(uploads: Uploads, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[str]:
     """Uploads the pack and yields the upload's id, to be committed inside the block.
 
     If the block raises, the upload is aborted.
     """
     statement = manifest.statement
-    upload = remote.begin_upload(
+    upload = uploads.begin(
         UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
     )
     try:
         pack.seek(offset)
-        stored = remote.put_pack(upload, pack, manifest.pack.size)
+        stored = uploads.put_pack(upload, pack, manifest.pack.size)
         if stored.pack != manifest.pack.digest:
             raise Corrupt(f"upload: {stored.pack} arrived, {manifest.pack.digest} was sent", "try again")
         yield upload.upload
     except BaseException:
         with suppress(Exception):  # an error here does not matter: the lease ends by itself
-            remote.abort(upload.upload)
+            uploads.abort(upload.upload)
         raise

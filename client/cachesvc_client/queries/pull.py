@@ -122,7 +122,7 @@ def _pull_one(
     row: ResolvedRevision,
     into: Path,
 ) -> PulledBundle:
-    verified = acceptance.accept(row.envelope_bytes, expected, store)
+    verified = acceptance.accept(row.envelope_bytes, expected, store.marks)
     manifest, statement = verified.manifest, verified.manifest.statement
     path = into / file_name(verified)
     pack, moved = manifest.pack, 0
@@ -133,7 +133,7 @@ def _pull_one(
         write_bundle(path, verified.envelope, fetched)
         if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)
-    store.record_sequence(manifest.entry, statement.sequence, verified.signer)
+    store.marks.record_sequence(manifest.entry, statement.sequence, verified.signer)
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 

@@ -80,7 +80,7 @@ def accept_resolved(
             tags=request.tags,
             lane=request.lane,
         )
-        accepted = settings.acceptance.accept(resolved.envelope_bytes, expected, target.store)
+        accepted = settings.acceptance.accept(resolved.envelope_bytes, expected, target.store.marks)
         _demand_fit(accepted, settings, target, result)
     pack = RegistryPack(resolved, accepted.manifest.pack, inquiry.remote, target, settings.patience, result)
     return AcceptedRevision(accepted, pack)
@@ -128,7 +128,7 @@ def _accept_bundle(
 
     with result.timed("check"):
         envelope, offset = open_bundle(path)
-        accepted = settings.acceptance.accept(envelope, None, target.store)
+        accepted = settings.acceptance.accept(envelope, None, target.store.marks)
         _refuse_unasked(accepted.manifest.statement, requests, settings.lane)
         _demand_fit(accepted, settings, target, result)
     return AcceptedRevision(accepted, BundlePack(path, offset))
@@ -196,11 +196,11 @@ def refuse_distrusted(accepted: Accepted, store: NodeStore, result: RestoreResul
     """Raise ``Distrusted`` for a revision that this node has withdrawn; note in ``result`` one that was
     withdrawn after crashes."""
     manifest, revision = accepted.manifest, accepted.revision
-    if not store.distrusts(manifest.entry, revision):
+    if not store.marks.distrusts(manifest.entry, revision):
         return
     what = f"{manifest.statement.full_name} {manifest.statement.target}"
     fix = "publish another revision with cachesvc warm --force"
-    mark = store.crashed_of(manifest.entry, revision)
+    mark = store.marks.crashed_of(manifest.entry, revision)
     if mark is None:
         raise Distrusted(f"{what}: a canary on this node found its numbers wrong", fix)
     result.unusable.withdrawn.append(InstalledRevision(manifest, revision, accepted.signer, 0, 0))

@@ -63,7 +63,7 @@ def resolve(
         return listed
     # A process that waits for another one's answer has the rest of the same time for its own question.
     deadline = time.monotonic() + inquiry.remote.timeout
-    with inquiry.target.store.one_question(key, inquiry.remote.timeout / 2) as waited:
+    with inquiry.target.store.answers.one_question(key, inquiry.remote.timeout / 2) as waited:
         if waited and (recent := _recent_answer(key, inquiry)) is not None:
             return recent
         try:
@@ -75,7 +75,7 @@ def resolve(
             inquiry.result.warn(f"{name_request.name}: {problem}")
             return last
         answer = parse_resolved(raw)
-        inquiry.target.store.remember_answer(key, raw, age)
+        inquiry.target.store.answers.remember_answer(key, raw, age)
         return answer
 
 
@@ -83,7 +83,7 @@ def _recent_answer(key: Digest, inquiry: Inquiry) -> ResolveAnswer | None:
     """Return the answer that another process of this node got in the last seconds."""
     from ..http.registry import parse_resolved
 
-    recent = None if inquiry.settings.bypass_cache else inquiry.target.store.recent_answer(key)
+    recent = None if inquiry.settings.bypass_cache else inquiry.target.store.answers.recent_answer(key)
     if recent is None:
         return None
     try:
@@ -118,8 +118,8 @@ def _last_answer(
     from ..http.registry import parse_resolved
 
     store, offers, offline = inquiry.target.store, inquiry.target.offers, inquiry.settings.offline
-    age = store.answer_age(key)
-    last = store.recent_answer(key, offline)
+    age = store.answers.answer_age(key)
+    last = store.answers.recent_answer(key, offline)
     listed = offers.answer(request, offline) if offers is not None else None
     allowed = duration_text(offline)
     if listed is not None and (last is None or age is None or listed[1] < age):

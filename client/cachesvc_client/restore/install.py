@@ -75,7 +75,7 @@ def _install(
                 may_go_on=may_install,
             )
         _demand_trust(revision, target, result)
-    target.store.record_sequence(manifest.entry, manifest.statement.sequence, revision.signer)
+    target.store.marks.record_sequence(manifest.entry, manifest.statement.sequence, revision.signer)
     if counts is None:
         return None
     files = counts.written + counts.kept + counts.merged
@@ -95,4 +95,4 @@ def _demand_trust(revision: AcceptedRevision, target: RestoreTarget, result: Res
     except Distrusted:
         remove(revision.manifest, target.rules, target.roots())
         raise
-    target.store.trust_again(revision.manifest.entry, revision.revision)
+    target.store.marks.trust_again(revision.manifest.entry, revision.revision)

@@ -70,7 +70,7 @@ def join_head(
     if head is None or not _is_own_head(head[0], signer, draft.lane):
         return files, draft
     records = head[0].manifest.files
-    ancestors = in_order((*draft.ancestors, *line_of(head[0])))
+    ancestors = in_order((*draft.build.ancestors, *line_of(head[0])))
     if sum(record.size for record in records) > _MOST_JOINED_BYTES or len(ancestors) > MAX_ANCESTORS:
         return files, draft
     kept = []
@@ -89,7 +89,7 @@ def join_head(
     for file in join_captures(captured, rule_of):
         of = sorted({rank % len(ranks) for rank in file.ranks})
         joined.append(replace(file, ranks=() if len(of) == len(ranks) else tuple(of)))
-    return joined, replace(draft, ancestors=ancestors)
+    return joined, replace(draft, build=replace(draft.build, ancestors=ancestors))
 
 
 def recorded_by_others(

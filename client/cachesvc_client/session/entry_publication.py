@@ -60,7 +60,7 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
     target."""
     from ..node.installed import RestoreResult
     from ..process.process import process
-    from ..publication.build_bundle import Draft
+    from ..publication.build_bundle import Build, Draft
     from ..ranks.job import this_job
     from ..wire.manifest.records import Workload
 
@@ -80,7 +80,7 @@ def draft_of(config: Config, name: Name, target: str) -> Draft:
         lane=config.lane,
         keys=state.output.key_facts(),
         asked=state.output.asked.facts(),
-        ancestors=state.ledger.ancestors(),
+        build=Build(ancestors=state.ledger.ancestors()),
     )
 
 
@@ -238,7 +238,7 @@ def publish_with_ranks(
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
         made = box.exchange(job.rank, job.world, process().files.made_files(), _HAND_IN_SECONDS)
-        facts = {"scopes": list(draft.scopes), "ancestors": codec.plain(draft.ancestors)}
+        facts = {"scopes": list(draft.scopes), "ancestors": codec.plain(draft.build.ancestors)}
         box.give(job.rank, process().files.known_files(made), facts)
         if job.rank:
             return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
@@ -263,7 +263,8 @@ def _publish_for_all(
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         told = [codec.build(Ancestor, one) for of_rank in facts.values() for one in of_rank["ancestors"]]
-        whole = replace(draft, scopes=tuple(scopes), workload=workload, ancestors=in_order(told))
+        build = replace(draft.build, ancestors=in_order(told))
+        whole = replace(draft, scopes=tuple(scopes), workload=workload, build=build)
         source = Source(key.public, draft.lane)
         selected(draft, select((known for files in captured.values() for known in files), source))
         own = {rank: [one.file for one in select(files, source).files] for rank, files in captured.items()}

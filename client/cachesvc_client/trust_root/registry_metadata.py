@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.parse
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
+from ..wire.requests.protocol import TrustAnswer
 from .local import LocalMetadata, Remembering
 from .policy import SignerPolicy
 from .updater import MAX_ROOT_BYTES, Fetch, TrustMetadata, Updater
@@ -185,7 +187,7 @@ def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMeta
     ``pinned``: a root that the user got another way; ``None`` trusts the registry's newest root on first use.
     """
     try:
-        files = remote.trust_update(0, 0, 0)
+        files = _ask_update(remote, 0, 0, 0)
     except NotFound:
         if pinned is not None:
             raise
@@ -202,7 +204,7 @@ def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMeta
 def fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) -> Fetch:
     """Return a function that takes files from one answer with all that this node lacks, or else asks for
     one."""
-    files = remote.trust_update(*updater.versions(), deadline=deadline)
+    files = _ask_update(remote, *updater.versions(), deadline=deadline)
 
     def fetch(name: str, limit: int) -> bytes:
         if name in files:
@@ -211,9 +213,23 @@ def fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) 
             return files[name]
         if name.endswith(".root.json"):
             raise NotFound(f"{name}: there is no newer root")
-        return remote.trust_file(name, limit, deadline)
+        return ask_file(remote, name, limit, deadline)
 
     return fetch
+
+
+def _ask_update(
+    remote: Remote, root: int, snapshot: int, targets: int, deadline: float | None = None
+) -> dict[str, bytes]:
+    """Ask for the files that a client with these versions lacks; return them by name, unchecked."""
+    path = f"/v1/trust/update?root={root}&snapshot={snapshot}&targets={targets}"
+    answer = remote.call("GET", path, None, TrustAnswer, deadline=deadline)
+    return {name: text.encode("utf-8", "surrogatepass") for name, text in answer.files.items()}
+
+
+def ask_file(remote: Remote, name: str, limit: int, deadline: float | None = None) -> bytes:
+    """Return one file of the trust metadata, of ``limit`` bytes at most, unchecked."""
+    return remote.raw(f"/v1/trust/{urllib.parse.quote(name, safe='')}", limit, deadline)
 
 
 class NoFiles:

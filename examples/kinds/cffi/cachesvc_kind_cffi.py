@@ -16,7 +16,7 @@ from typing import Any
 from cachesvc_client.hooks import counters, imports
 from cachesvc_client.hooks.kind_counts import Count
 from cachesvc_client.hooks.table import Hook
-from cachesvc_client.kinds.kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.wire.digest import Digest
 
@@ -139,11 +139,8 @@ class CffiState(KindState):
     def has_host_code(self) -> bool:
         return bool(self._used)
 
-    def has_opened(self) -> bool:
-        return bool(self._used)
-
-    def activity(self) -> object:
-        return len(self._used), len(self._made)
+    def activity(self) -> Activity:
+        return Activity((len(self._used), len(self._made)), opened=bool(self._used))
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         if restored.revisions:
@@ -174,7 +171,7 @@ class CffiState(KindState):
         verifier = call.args[0]
         path = self._path_of(verifier)
         restored = path and path not in self._made and Path(verifier.modulefilename).is_file()
-        with self._callbacks.loading(RULES.name, path) if restored else nullcontext():
+        with self._callbacks.files.loading(RULES.name, path) if restored else nullcontext():
             answer = call()
         if path:
             self._used.add(path)
@@ -187,12 +184,9 @@ class CffiState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CFFI_TMPDIR",
     rules=RULES,
     start=CffiState,
-    home="inside",
-    place="cffi",
+    folder=KindFolder("CFFI_TMPDIR", home="inside", place="cffi"),
     hooks=(_IMPORTED, _NAMES, _COMPILES, _LOADS),
     counts=(Count("builds", "built", "library of cffi's"),),
     distributions=("cffi",),

@@ -24,7 +24,7 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
     restored. ``measured``: seconds that the builder took, by step."""
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config.settings import Config
-    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
     from cachesvc_client.wire.manifest.records import Workload
     from cachesvc_client.wire.names import Name, Target
@@ -36,8 +36,8 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
         fingerprint=fingerprint,
         workload=Workload(script=Digest.of(name.encode()), dtype="float32"),
         scopes=process().output.scopes(),
-        measured=measured or {},
         keys=process().output.key_facts(),
         asked=process().output.asked.facts(),
+        build=Build(measured=measured or {}),
     )
     build_bundle(session.capture(whole=whole), draft, SigningKey.load(Path(key_file)), Path(bundle))

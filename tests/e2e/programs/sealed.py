@@ -5,7 +5,7 @@ from pathlib import Path
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.process.process import process
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.session.sessions import open_local
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import Workload
@@ -26,8 +26,8 @@ def seal(session, out: str, key: str, name: str) -> None:
         fingerprint=process().output.built_for(fingerprint),
         workload=Workload(script=Digest.of(b"small"), dtype="float32"),
         scopes=process().output.scopes(),
-        measured={"first_call": 10.0},
         keys=process().output.key_facts(),
         asked=process().output.asked.facts(),
+        build=Build(measured={"first_call": 10.0}),
     )
     build_bundle(session.capture(), draft, SigningKey.load(Path(key)), Path(out))

@@ -44,7 +44,7 @@ def as_in_a_fresh_process():
     state.output.observer = counters.start()
     state.output.asked = GraphRequests(state.output.registered_functions)
     used = state.kinds["inductor"]
-    used.forget(used.used_paths(), used.used_keys())
+    used.forget(used.used_paths(), used.keys.used())
 
 
 def one(name):

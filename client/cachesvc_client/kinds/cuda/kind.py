@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..kind import Kind, KindState, RestoredFacts
+from ..kind import Kind, KindFolder, KindState, RestoredFacts
 from ..rules import FileRule, KindRules
 
 if TYPE_CHECKING:
@@ -111,10 +111,8 @@ class CudaState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CUDA_CACHE_PATH",
     rules=RULES,
     start=CudaState,
-    home="process",
+    folder=KindFolder("CUDA_CACHE_PATH", home="process"),
     decides_fit=False,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError, printable
-from ..kind import Kind, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindFolder, ProcessCallbacks, RestoredFacts
 from ..libraries import LibrariesState
 from .modules import Modules
 from .rules import RULES
@@ -50,14 +50,10 @@ class FlashInferState(LibrariesState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="FLASHINFER_WORKSPACE_BASE",
     rules=RULES,
     start=FlashInferState,
-    home="inside",
-    place="flashinfer",
     # The variable names the folder that FlashInfer writes: it stays where the user or FlashInfer wants it.
-    sets_variable=False,
+    folder=KindFolder("FLASHINFER_WORKSPACE_BASE", home="inside", place="flashinfer", sets_variable=False),
     hooks=(_LOADS, _BUILDS),
     counts=(Count("builds", "built", "FlashInfer module"),),
     distributions=("flashinfer-python",),

@@ -100,7 +100,7 @@ class Modules(Libraries):
     def _load(self, callbacks: ProcessCallbacks, spec: Any, folder: Path) -> Any:
         library = folder / f"{spec.name}.so"
         path = f"{self._accepted.relative(folder)}/{library.name}"
-        with callbacks.loading(RULES.name, path):
+        with callbacks.files.loading(RULES.name, path):
             answer = spec.load(library)
         self.loaded[path] = library
         return answer

@@ -21,15 +21,24 @@ from typing import TYPE_CHECKING, Any
 from ...environment.variables import is_eager_policy
 from ...hooks import counters, imports
 from ...hooks.table import Hook
-from ..kind import TRACED_ALL_THE_SAME, Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import (
+    TRACED_ALL_THE_SAME,
+    Activity,
+    Comparison,
+    Kind,
+    KindFolder,
+    KindState,
+    ProcessCallbacks,
+    RestoredFacts,
+)
 from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD, SOURCES
+from .recording import FrameRecording
 from .rules import RULES
 from .versions import is_known
 
 if TYPE_CHECKING:
     from ...graphs.operators import RegisteredFunctions
     from ...wire.digest import Digest
-    from .record.recorder import Recorder
     from .replay.replayer import FrameReplayer
 
 _log = logging.getLogger("cachesvc")
@@ -42,14 +51,9 @@ class FramesState(KindState):
     def __init__(self) -> None:
         self._replayer: FrameReplayer | None = None
         """What may be given; ``None`` where no file was accepted."""
-        self._recorder: Recorder | None = None
-        self._may_record = False
-        """Whether this process records beside its work, once it traces."""
+        self._frames = FrameRecording(self._registered)
+        self.recording = self._frames
         self._callbacks: ProcessCallbacks | None = None
-        self._written: set[str] = set()
-        """Names of the files that this process recorded."""
-        self._saved = 0
-        """How many frames were written."""
         self._not_eager = ""
         """Why no call can run without a compile."""
 
@@ -65,29 +69,6 @@ class FramesState(KindState):
             (SOURCES, "source_hash"),
         ):
             hook.install(functools.partial(self._spare, name))
-
-    def start_recording(self, *, serving: bool = False) -> None:
-        """Record each frame from now on, where this torch can. A service does so from its first trace on, if
-        its entry has no frames."""
-        self._may_record = serving
-        if not serving:
-            self._make_recorder()
-
-    def _make_recorder(self, *, serving: bool = False) -> None:
-        from .record.recorder import Recorder
-
-        recorder = Recorder(self._registered(), serving=serving)
-        recorder.install_hooks()
-        self._recorder = recorder
-
-    def stop_recording(self, kept: Collection[str] | None = None) -> None:
-        """Record nothing from now on; of the files that were written keep these alone, or all."""
-        self._may_record, self._recorder = False, None
-        self._written &= self._written if kept is None else set(kept)
-
-    def recorded(self) -> int:
-        """Return how many frames this process has recorded and written."""
-        return self._saved
 
     def _registered(self) -> RegisteredFunctions:
         """Return the functions that libraries registered for their operators in this process."""
@@ -117,26 +98,9 @@ class FramesState(KindState):
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the files whose frames were given, and the file of the frames that were recorded here."""
-        if self._recorder is not None and not left:
-            self._save(self._recorder, root)
-        return self._written | self.used_paths()
-
-    def _save(self, recorder: Recorder, root: Path) -> None:
-        """Write what was recorded. A service that fails there, or that has compiled, records no more."""
-        if not recorder.serving:
-            if name := recorder.save(root):
-                self._written = {name}
-            return
-        if not recorder.is_clean():
-            self.stop_recording()
-            return
-        try:
-            if name := recorder.save(root):
-                self._written.add(name)
-        except Exception:  # noqa: BLE001 - the entry stays as it is
-            _log.debug("what was recorded cannot be written", exc_info=True)
-            self.stop_recording()
-        self._saved = recorder.saved
+        if not left:
+            self._frames.save(root)
+        return self._frames.written | self.used_paths()
 
     def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
         """Frames hold no machine code."""
@@ -144,34 +108,24 @@ class FramesState(KindState):
 
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
         """Return the file of the frames that were recorded here."""
-        return dict.fromkeys(self._written)
+        return dict.fromkeys(self._frames.written)
 
     def used_paths(self) -> set[str]:
         """Return the files whose frames were given."""
         return set(self._replayer.used) if self._replayer is not None else set()
 
-    def has_opened(self) -> bool:
-        """Return whether a frame was given: then its compiled graphs were loaded."""
-        return self.activity() > 0
-
-    def activity(self) -> int:
-        """Return how many frames were given."""
-        return self._replayer.given if self._replayer is not None else 0
-
-    def seconds(self) -> float:
-        """Return the seconds that comparing and giving took."""
-        return self._replayer.seconds if self._replayer is not None else 0.0
+    def activity(self) -> Activity:
+        """Return how many frames were given, whose compiled graphs were loaded then, and the seconds that
+        comparing and giving took."""
+        if self._replayer is None:
+            return Activity(0)
+        return Activity(self._replayer.given, self._replayer.given > 0, self._replayer.seconds)
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why frames were traced although the entry holds them."""
         reasons = self._replayer.reasons.most_common(_MOST_REASONS) if self._replayer is not None else []
         for reason, _ in reasons:
             yield TRACED_ALL_THE_SAME + reason
-
-    def not_recorded(self) -> Iterable[str]:
-        """Yield why frames were not recorded, by function."""
-        if self._recorder is not None:
-            yield from (f"{name}: {why}" for name, why in self._recorder.refused.items())
 
     def not_eager(self) -> str:
         """Return why no call of this process can run without a compile."""
@@ -184,9 +138,10 @@ class FramesState(KindState):
         """Run in the place of Dynamo's compile of one frame."""
         if (skipped := self._run_eagerly(call)) is not None:
             return skipped
-        if self._may_record:
-            self._begin_beside()
-        if self._recorder is not None or self._replayer is not None:
+        if self._frames.may_begin:
+            traced = self._replayer is not None or counters.counts["frames_traced"] or self._has_to_trace()
+            self._frames.begin_beside(is_first=not traced)
+        if self._frames.recorder is not None or self._replayer is not None:
             answer = self._answer(call)
             if answer is not None:
                 if self._callbacks is not None:
@@ -195,19 +150,15 @@ class FramesState(KindState):
         counters.counts["frames_traced"] += 1
         return call()
 
-    def _begin_beside(self) -> None:
-        """Record beside the work of a service, unless it has frames, or has traced a part unrecorded."""
-        import torch
-
-        self._may_record = False
-        is_first = self._replayer is None and not counters.counts["frames_traced"]
-        if is_first and not self._has_to_trace() and is_known(torch.__version__):
-            self._make_recorder(serving=True)
-
     def _run_eagerly(self, call: imports.Call) -> Any:
         """Return the answer that runs this call as Python, while another process compiles; else ``None``.
         Never raises."""
-        if self._callbacks is None or self._recorder is not None or self._not_eager or not is_eager_policy():
+        if (
+            self._callbacks is None
+            or self._frames.recorder is not None
+            or self._not_eager
+            or not is_eager_policy()
+        ):
             return None
         try:
             import torch
@@ -224,7 +175,7 @@ class FramesState(KindState):
 
     def _spare(self, name: str, call: imports.Call) -> Any:
         """Run a function of PyTorch without what only a compile needs, if frames may be given."""
-        if self._replayer is None or self._recorder is not None or self._has_to_trace():
+        if self._replayer is None or self._frames.recorder is not None or self._has_to_trace():
             return call()
         from . import deferred
 
@@ -236,7 +187,7 @@ class FramesState(KindState):
 
     def _comparison(self, name: str) -> Comparison | None:
         """Return what the canary does with the compiled graphs of a file; ``None`` where none runs."""
-        return self._callbacks.comparison(RULES.name, name) if self._callbacks is not None else None
+        return self._callbacks.files.comparison(RULES.name, name) if self._callbacks is not None else None
 
     def _answer(self, call: imports.Call) -> Any:
         """Return the result for a frame; ``None`` where Dynamo has to trace it unrecorded."""
@@ -247,30 +198,26 @@ class FramesState(KindState):
 
         asked = frame_call(call) if is_known(torch.__version__) else None
         backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
-        if asked is not None and backend is None and self._recorder is not None:
-            self._recorder.refuse(asked)
+        if asked is not None and backend is None and self._frames.recorder is not None:
+            self._frames.recorder.refuse(asked)
         if asked is None or backend is None:
             return None
-        if self._recorder is not None:
+        if self._frames.recorder is not None:
             counters.counts["frames_traced"] += 1
-            return self._recorder.trace(call, asked, backend)
+            return self._frames.recorder.trace(call, asked, backend)
         if self._replayer is None or self._has_to_trace() or not asked.has_room:
             return None
         with contextlib.ExitStack() as guards:
             if self._callbacks is not None:
                 for name in self._replayer.names:
-                    guards.enter_context(self._callbacks.loading(RULES.name, name))
+                    guards.enter_context(self._callbacks.files.loading(RULES.name, name))
             return self._replayer.replay(asked, backend)
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CACHESVC_FRAMES_DIR",
     rules=RULES,
     start=FramesState,
-    home="inside",
-    place="frames",
-    sets_variable=False,
+    folder=KindFolder("CACHESVC_FRAMES_DIR", home="inside", place="frames", sets_variable=False),
     decides_fit=False,
     records_on=is_known,
     hooks=HOOKS,

@@ -10,7 +10,7 @@ from ...hooks import imports
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -120,17 +120,12 @@ class HelionState(KindState):
         """Return the paths of the configurations that were taken."""
         return set(self._part.loaded.taken) if self._part.loaded else set()
 
-    def has_opened(self) -> bool:
-        """Return whether a configuration was taken or found."""
-        return self._part.loaded is not None and bool(self._part.loaded.taken or self._part.loaded.found)
-
-    def activity(self) -> object:
-        """Return how many configurations were taken and found."""
-        return (len(self._part.loaded.taken), len(self._part.loaded.found)) if self._part.loaded else (0, 0)
-
-    def seconds(self) -> float:
-        """Return the seconds that look-ups and records took."""
-        return self._part.loaded.seconds if self._part.loaded else 0.0
+    def activity(self) -> Activity:
+        """Return how many configurations were taken and found, and the seconds of look-ups and records."""
+        if self._part.loaded is None:
+            return Activity()
+        part = self._part.loaded
+        return Activity((len(part.taken), len(part.found)), bool(part.taken or part.found), part.seconds)
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why Helion searched here."""
@@ -145,14 +140,10 @@ def _load() -> Configurations:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="HELION_CACHE_DIR",
     rules=RULES,
     start=HelionState,
-    home="inside",
-    place="helion",
     # The variable names the folder that Helion writes: it stays where the user or Helion wants it.
-    sets_variable=False,
+    folder=KindFolder("HELION_CACHE_DIR", home="inside", place="helion", sets_variable=False),
     hooks=(*_BEGINS, _LOOKS_UP, _PLACE, _SAVES, _SEARCHES),
     counts=(Count("searches", "searched for", "Helion configuration", tunes=True),),
     distributions=("helion",),

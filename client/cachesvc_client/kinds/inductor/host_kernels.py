@@ -125,7 +125,7 @@ class HostKernels:
 
         def load() -> Any:
             try:
-                with callbacks.loading(RULES.name, place):
+                with callbacks.files.loading(RULES.name, place):
                     library = cls._load_library(str(path), key)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 what = printable(str(error))  # the loader's words, with names of symbols of the file

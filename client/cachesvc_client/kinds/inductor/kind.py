@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...hooks.table import Hook
-from ..kind import Kind, KindState, ProcessCallbacks
+from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks
 from ..own_place import default_folder
 from . import tuning
 from .host_kernels import HostKernels, accepted_folders
-from .recompile import recompile_all
 from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
 from .settings import switched_off
-from .used_files import UsedFiles
+from .used_files import UsedFiles, UsedKeys
 
 if TYPE_CHECKING:
     from ...hooks.counters import Observation
@@ -75,11 +74,12 @@ class InductorState(KindState):
     def __init__(self) -> None:
         self._used = UsedFiles()
         self._kernels = HostKernels(self._used)
-        self._absent: set[str] = set()
+        self._keys = UsedKeys(self._used)
+        self.keys = self._keys
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place, also those of Inductor's autotuner."""
-        self._used.left = functools.partial(callbacks.left, RULES.name)
+        self._used.left = functools.partial(callbacks.files.left, RULES.name)
         _HOST_KERNELS.install(functools.partial(self._kernels.load_async, callbacks))
         _RECORDS.install(self._used.record_artifact)
         for hook in _SAVES:
@@ -101,7 +101,7 @@ class InductorState(KindState):
         while absent(answer) and not self._used.left() and missed(key):
             answer = call.original(*call.args, **call.kwargs)
         if absent(answer):
-            self._absent.add(key)
+            self._keys.not_found.add(key)
         return answer
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
@@ -134,29 +134,9 @@ class InductorState(KindState):
         """Return the graphs and tuning results that were saved, and the host kernels that were built."""
         return self._used.made()
 
-    def used_keys(self) -> set[str]:
-        """Return the FX and AOT keys that were saved or hit."""
-        return self._used.keys()
-
-    def absent_keys(self) -> set[str]:
-        """Return the FX and AOT keys that were looked up and for which no file could be used."""
-        return self._absent
-
-    def found_keys(self) -> set[str]:
-        """Return the FX and AOT keys of what was found in this process's folder, and not made by it."""
-        return set(self._used.found)
-
     def used_paths(self) -> set[str]:
         """Return the paths of the host kernels that were loaded from an accepted folder."""
         return set(self._used.loaded)
-
-    def records(self) -> int:
-        """Return how many records of PyTorch's there are."""
-        return len(self._used)
-
-    def keys_since(self, records: int) -> set[str]:
-        """Return the FX and AOT keys that were saved or hit after the first ``records``."""
-        return self._used.keys(since=records)
 
     def beyond(self, root: Path, flags: frozenset[str], *, left: bool = False) -> str:
         """Return why a host kernel that was compiled here may use instructions beyond ``flags``."""
@@ -166,21 +146,13 @@ class InductorState(KindState):
         """Return whether host kernels were built or loaded."""
         return bool(self._used.kernels)
 
-    def activity(self) -> object:
-        """Return how many host kernels were loaded."""
-        return self._kernels.loads
-
-    def seconds(self) -> float:
-        """Return the seconds that look-ups of host kernels took."""
-        return self._kernels.seconds
+    def activity(self) -> Activity:
+        """Return how many host kernels were loaded, and the seconds of their look-ups."""
+        return Activity(self._kernels.loads, seconds=self._kernels.seconds)
 
     def switched_off(self) -> str:
         """Return the setting of Inductor's that switches its caches off."""
         return switched_off()
-
-    def recompile(self, why: str) -> None:
-        """Make every compiled function compile again at its next call."""
-        recompile_all(why)
 
 
 def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
@@ -199,14 +171,10 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TORCHINDUCTOR_CACHE_DIR",
     rules=RULES,
     start=InductorState,
-    home="private",
-    place="inductor",
+    folder=KindFolder("TORCHINDUCTOR_CACHE_DIR", home="private", place="inductor", named=_user_folder),
     graph_folders=GRAPH_FOLDERS,
     hooks=(_HOST_KERNELS, _RECORDS, *_SAVES, *tuning.HOOKS, *_LOOKUPS),
-    user_folder=_user_folder,
     work=_work,
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...hooks import imports
+from ..kind import KeyUses
 from .versions import ARTIFACT_FOLDERS
 
 if TYPE_CHECKING:
@@ -111,6 +112,35 @@ class UsedFiles:
             else:
                 paths.add(path)
         return paths
+
+
+class UsedKeys(KeyUses):
+    """The FX and AOT keys of what this process produced or used."""
+
+    def __init__(self, files: UsedFiles) -> None:
+        self._files = files
+        self.not_found: set[str] = set()
+        """Keys that were looked up and for which no file could be used."""
+
+    def used(self) -> set[str]:
+        """Return the keys that were saved or hit."""
+        return self._files.keys()
+
+    def found(self) -> set[str]:
+        """Return the keys of what was found in this process's folder, and not made by it."""
+        return set(self._files.found)
+
+    def absent(self) -> set[str]:
+        """Return the keys that were looked up and for which no file could be used."""
+        return self.not_found
+
+    def records(self) -> int:
+        """Return how many records of PyTorch's there are."""
+        return len(self._files)
+
+    def since(self, records: int) -> set[str]:
+        """Return the keys that were saved or hit after the first ``records``."""
+        return self._files.keys(since=records)
 
 
 def _path_of(artifact: str, key: str, content: bytes) -> str:

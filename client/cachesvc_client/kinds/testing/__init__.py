@@ -86,10 +86,13 @@ class KindConformance(ABC):
         kind = self.kind
         assert kind.rules.name == kind.name
         assert re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name)
-        assert re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.variable)
+        assert re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.folder.variable)
         for other in KINDS:
-            assert other.name == kind.name or not {other.name, other.variable} & {kind.name, kind.variable}
-        assert not Path(kind.place).is_absolute() and ".." not in Path(kind.place).parts
+            assert other.name == kind.name or not {other.name, other.folder.variable} & {
+                kind.name,
+                kind.folder.variable,
+            }
+        assert not Path(kind.folder.place).is_absolute() and ".." not in Path(kind.folder.place).parts
 
     # Rules ------------------------------------------------------------------------------------
 
@@ -167,10 +170,11 @@ class KindConformance(ABC):
         state.forget({"unknown/path"}, {"UNKNOWN"})
         for default_folder in (False, True):
             assert state.used_files(root, left=default_folder) == set()
-        assert state.used_keys() == state.used_paths() == state.keys_since(state.records()) == set()
-        assert state.records() == 0 and state.seconds() == 0.0
-        assert not state.has_host_code() and not state.has_opened()
-        assert state.activity() == state.activity()
+        keys, activity = state.keys, state.activity()
+        assert keys.used() == state.used_paths() == keys.since(keys.records()) == set()
+        assert keys.records() == 0 and activity.seconds == 0.0
+        assert not state.has_host_code() and not activity.opened
+        assert activity == state.activity()
         assert state.switched_off() == ""
         assert list(state.explain(RestoredFacts({}, [{}]))) == []
         state.leave_folder()
@@ -187,7 +191,7 @@ class KindConformance(ABC):
         for path in used:  # as `withdraw` does
             (root / path).unlink()
         assert not used & state.used_files(root)
-        assert not used & state.used_paths() and not keys & state.used_keys()
+        assert not used & state.used_paths() and not keys & state.keys.used()
 
     def test_accept_is_only_for_files_below_the_folder(self, tmp_path: Path) -> None:
         root = tmp_path / "root"
@@ -211,7 +215,7 @@ class KindConformance(ABC):
     def _variables(self, **named: object) -> Iterator[None]:
         """Name these folders by variables, and those of no other kind."""
         with mock.patch.dict(os.environ):
-            for name in (*kinds.VARIABLES, self.kind.variable):
+            for name in (*kinds.VARIABLES, self.kind.folder.variable):
                 os.environ.pop(name, None)
             os.environ.update({name: str(folder) for name, folder in named.items()})
             yield
@@ -223,31 +227,33 @@ class KindConformance(ABC):
         return folders
 
     def test_a_folder_that_the_user_set_stays(self, tmp_path: Path) -> None:
-        with self._variables(**{self.kind.variable: tmp_path / "mine"}):
+        with self._variables(**{self.kind.folder.variable: tmp_path / "mine"}):
             folders = self._settle_folders(tmp_path)
             assert folders.roots()[self.kind.name] == tmp_path / "mine"
             folders.leave_early()
-            assert os.environ[self.kind.variable] == str(tmp_path / "mine")
+            assert os.environ[self.kind.folder.variable] == str(tmp_path / "mine")
 
     def test_the_default_folder_lies_where_the_kind_says(self, tmp_path: Path) -> None:
         private = _private(tmp_path)
         place = {
-            "private": private / self.kind.place,
-            "inside": private / KINDS[0].place / self.kind.place,
+            "private": private / self.kind.folder.place,
+            "inside": private / KINDS[0].folder.place / self.kind.folder.place,
             "process": tmp_path / "early" / self.kind.name,
-        }[self.kind.home]
+        }[self.kind.folder.home]
         with self._variables():
             assert self._settle_folders(tmp_path).roots()[self.kind.name] == place
-            assert os.environ.get(self.kind.variable) == (str(place) if self.kind.sets_variable else None)
+            assert os.environ.get(self.kind.folder.variable) == (
+                str(place) if self.kind.folder.sets_variable else None
+            )
 
     def test_a_private_folder_inherited_from_the_parent_process_is_dropped(self, tmp_path: Path) -> None:
         with self._variables():
             parents = self._settle_folders(tmp_path).roots()[self.kind.name]
-        if self.kind.home == "process":
+        if self.kind.folder.home == "process":
             parents = _private(tmp_path)
-        with self._variables(**{self.kind.variable: parents}):
+        with self._variables(**{self.kind.folder.variable: parents}):
             folders = Folders(self.every_kind)
-            assert self.kind.variable not in os.environ and folders.roots() == {}
+            assert self.kind.folder.variable not in os.environ and folders.roots() == {}
 
     # Hooks and counts -------------------------------------------------------------------------
 

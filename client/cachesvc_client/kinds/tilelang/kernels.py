@@ -96,7 +96,7 @@ class Kernels(LookUps):
         if folder is None:
             return call()
         place = self._accepted.relative(folder)
-        with self._in_place(key, folder), callbacks.loading(RULES.name, f"{place}/{backend.library}"):
+        with self._in_place(key, folder), callbacks.files.loading(RULES.name, f"{place}/{backend.library}"):
             kernel = call()
         if kernel is not None:
             self.loaded[place] = backend

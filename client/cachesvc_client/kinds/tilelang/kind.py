@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
 from ..rules import host_id
 from .kernels import CompiledKernel, Kernels, copy_compiled
 from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
@@ -167,17 +167,11 @@ class TileLangState(KindState):
         compiled = any(CPU.library in kernel.digests for kernel in self._kernels.compiled.values())
         return compiled or CPU in self._kernels.loaded.values()
 
-    def has_opened(self) -> bool:
-        """Return whether a kernel was loaded or compiled."""
-        return bool(self._kernels.loaded or self._kernels.compiled)
-
-    def activity(self) -> object:
-        """Return how many kernels were loaded and compiled."""
-        return len(self._kernels.loaded), len(self._kernels.compiled)
-
-    def seconds(self) -> float:
-        """Return the seconds that look-ups and records took."""
-        return self._kernels.seconds
+    def activity(self) -> Activity:
+        """Return how many kernels were loaded and compiled, and the seconds of look-ups and records."""
+        kernels = self._kernels
+        opened = bool(kernels.loaded or kernels.compiled)
+        return Activity((len(kernels.loaded), len(kernels.compiled)), opened, kernels.seconds)
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why TileLang compiled kernels here."""
@@ -190,14 +184,10 @@ class TileLangState(KindState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TILELANG_CACHE_DIR",
     rules=RULES,
     start=TileLangState,
-    home="inside",
-    place="tilelang",
     # The variable names the folder that TileLang writes: it stays where the user or TileLang wants it.
-    sets_variable=False,
+    folder=KindFolder("TILELANG_CACHE_DIR", home="inside", place="tilelang", sets_variable=False),
     hooks=(
         *(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
         *(_COMPILES_FOR_GPU, _TARGETS, _CALLBACKS),

@@ -113,7 +113,7 @@ class Extensions(Libraries):
     ) -> Any:
         module = _module()
         path = f"{self._accepted.relative(folder)}/{version.name}.so"
-        with callbacks.loading(RULES.name, path):
+        with callbacks.files.loading(RULES.name, path):
             answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
         record = version.record._replace(hash=_LoadedHash(version.record.hash))
         module.JIT_EXTENSION_VERSIONER.entries[request.name] = record

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, ProcessCallbacks, RestoredFacts
+from ..kind import Kind, KindFolder, ProcessCallbacks, RestoredFacts
 from ..libraries import LibrariesState
 from .extensions import Extensions
 from .rules import RULES
@@ -51,14 +51,10 @@ class TorchExtensionsState(LibrariesState):
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TORCH_EXTENSIONS_DIR",
     rules=RULES,
     start=TorchExtensionsState,
-    home="inside",
-    place="torch_extensions",
     # The variable names the folder in which PyTorch builds: it stays where the user or PyTorch wants it.
-    sets_variable=False,
+    folder=KindFolder("TORCH_EXTENSIONS_DIR", home="inside", place="torch_extensions", sets_variable=False),
     hooks=(_LOADS, _BUILDS),
     counts=(Count("builds", "built", "extension"),),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError, printable
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, KeyUses, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
 from ..own_place import default_folder
 from ..rules import is_newer
 from . import key
@@ -71,6 +71,17 @@ _NEVER_KEPT = "Triton keeps no timings where a configuration has a hook, or noth
 _OTHER_TIMINGS = "no restored timings are for its code, its configurations and these arguments"
 
 
+class _Keys(KeyUses):
+    """Triton's keys of the kernels and libraries of a process."""
+
+    def __init__(self, state: TritonState) -> None:
+        self._state = state
+
+    def used(self) -> set[str]:
+        """Return the names of their folders."""
+        return {folder.name for folder in list(self._state.folders)}
+
+
 class TritonState(KindState):
     """The kernels that this process compiled or loaded outside of Inductor's workers, and the host libraries
     that belong to them."""
@@ -80,6 +91,7 @@ class TritonState(KindState):
         """The absolute folders of those kernels and libraries, one for each key."""
         self._made: dict[Path, int] = {}
         """Those among them whose files this process compiled, and when they were there (`time.time_ns`)."""
+        self.keys = _Keys(self)
         self._key = key.TritonKey()
         self._root: Path | None = None
         self._timings: dict[int, Path] = {}
@@ -145,17 +157,9 @@ class TritonState(KindState):
             if not is_newer(root / path, at)
         }
 
-    def used_keys(self) -> set[str]:
-        """Return Triton's keys of those kernels and libraries."""
-        return {folder.name for folder in list(self.folders)}
-
-    def has_opened(self) -> bool:
-        """Return whether a kernel or library was compiled or loaded."""
-        return bool(self.folders)
-
-    def activity(self) -> object:
+    def activity(self) -> Activity:
         """Return how many kernels and libraries were compiled or loaded."""
-        return len(self.folders)
+        return Activity(len(self.folders), opened=bool(self.folders))
 
     def _record_compiled(self, **event: Any) -> None:
         folders = {Path(path).parent for path in (event.get("metadata_group") or {}).values()}
@@ -250,15 +254,11 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="TRITON_CACHE_DIR",
     rules=RULES,
     start=TritonState,
-    home="inside",
     # One folder serves all devices, since the device is not in Triton's keys.
-    place="triton/0",
+    folder=KindFolder("TRITON_CACHE_DIR", home="inside", place="triton/0", named=_user_folder),
     hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, _TUNES, _NAMES_FOLDER, *key.HOOKS),
-    user_folder=_user_folder,
     work=_work,
     distributions=("triton", "pytorch-triton", "pytorch-triton-rocm"),
 )

@@ -70,7 +70,7 @@ class Artifacts:
         """Run in the place of ``_try_load_aot_compiled_fn(model, aot_compilation_path)``."""
         callbacks.before_compile()
         begin = time.perf_counter()
-        callbacks.point_compilers()
+        callbacks.files.point_compilers()
         own = Path(os.fspath(call.argument("aot_compilation_path")))
         path = self._path(str(own), call.argument("model").vllm_config)
         accepted = self._accepted.get(path)
@@ -83,7 +83,7 @@ class Artifacts:
         loads = _loads_counted()
         with (
             _reasons_of("vllm.compilation.decorators") as reasons,
-            callbacks.loading(RULES.name, path),
+            callbacks.files.loading(RULES.name, path),
         ):
             loaded = call()
         if loaded is not None and _loads_counted() != loads:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Kind, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
 
@@ -107,17 +107,10 @@ class VllmState(KindState):
         """Return the artifacts that vLLM loaded, and the descriptions that it took from a revision."""
         return {*self._artifacts.loaded, *(self._infos.loaded.read if self._infos.loaded else ())}
 
-    def has_opened(self) -> bool:
-        """Return whether vLLM loaded an artifact: then its compiled graphs were loaded."""
-        return bool(self._artifacts.loaded)
-
-    def activity(self) -> object:
-        """Return how many artifacts vLLM loaded."""
-        return len(self._artifacts.loaded)
-
-    def seconds(self) -> float:
-        """Return the seconds that names and look-ups took."""
-        return self._artifacts.seconds
+    def activity(self) -> Activity:
+        """Return how many artifacts vLLM loaded, and the seconds of names and look-ups."""
+        loaded = len(self._artifacts.loaded)
+        return Activity(loaded, opened=loaded > 0, seconds=self._artifacts.seconds)
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why vLLM did not use an artifact of an entry."""
@@ -157,13 +150,9 @@ def _copy(own: Path, target: Path) -> None:
 
 
 KIND = Kind(
-    name=RULES.name,
-    variable="CACHESVC_VLLM_DIR",
     rules=RULES,
     start=VllmState,
-    home="inside",
-    place="vllm",
-    sets_variable=False,
+    folder=KindFolder("CACHESVC_VLLM_DIR", home="inside", place="vllm", sets_variable=False),
     decides_fit=False,
     distributions=("vllm",),
     hooks=(_FACTORS, _RANK, _DESCRIBE, _LOAD_CLASS, _LOAD),

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from ...wire.digest import Digest
 from ...wire.durations import MAX_OFFLINE_SECONDS
 from ...wire.requests.protocol import ANSWER_SECONDS
-from .pack_store import PackStore
+from ..store_files import StoreFiles
 
 _MAX_ANSWER_BYTES = 192 << 20
 """Bytes of a kept answer, at most: as many as are read of a registry's (`http.registry`)."""
 
 
-class KeptAnswers(PackStore):
-    """Keeps answers, beside the packs that they name."""
+class KeptAnswers:
+    """Keeps answers."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
 
     def remember_answer(self, key: Digest, answer: bytes, age: float = 0.0) -> None:
         """Keeps a resolve's answer, which is ``age`` seconds old, for the other processes that start now."""

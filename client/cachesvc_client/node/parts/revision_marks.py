@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...wire.digest import Digest
+from ..store_files import StoreFiles
 from .load_mark import PART, LoadMark, settle_left_behind
-from .pack_store import PackStore
 
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
@@ -25,10 +25,12 @@ _MOST_SIGNERS = 64
 _SEEN_BYTES = 16 << 10
 
 
-class RevisionMarks(PackStore):
-    """Keeps the marks of revisions, beside their packs."""
+class RevisionMarks:
+    """Keeps the marks of revisions."""
 
-    _load_mark: LoadMark
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._load_mark = LoadMark(files)
 
     def sequences(self, entry: Digest) -> dict[str, int]:
         """Return by signer the highest sequence that was accepted for this entry on this node."""

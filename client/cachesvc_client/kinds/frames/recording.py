@@ -1,0 +1,90 @@
+"""Records the frames of this process, for an entry or beside the work of a service."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..kind import Recording
+from .versions import is_known
+
+if TYPE_CHECKING:
+    from ...graphs.operators import RegisteredFunctions
+    from .record.recorder import Recorder
+
+_log = logging.getLogger("cachesvc")
+
+
+class FrameRecording(Recording):
+    """The recorder of this process, and the files that it wrote.
+
+    ``registered``: returns the functions that libraries registered for their operators in this process.
+    """
+
+    def __init__(self, registered: Callable[[], RegisteredFunctions]) -> None:
+        self.recorder: Recorder | None = None
+        self.may_begin = False
+        """Whether this process records beside its work, once it traces."""
+        self.written: set[str] = set()
+        """Names of the files that this process recorded."""
+        self._saved = 0
+        """How many frames were written."""
+        self._registered = registered
+
+    def start(self, *, serving: bool = False) -> None:
+        """Record each frame from now on, where this torch can. A service does so from its first trace on, if
+        its entry has no frames."""
+        self.may_begin = serving
+        if not serving:
+            self._make_recorder()
+
+    def begin_beside(self, *, is_first: bool) -> None:
+        """Record beside the work of a service, if this is the first trace of a process without frames."""
+        import torch
+
+        self.may_begin = False
+        if is_first and is_known(torch.__version__):
+            self._make_recorder(serving=True)
+
+    def _make_recorder(self, *, serving: bool = False) -> None:
+        from .record.recorder import Recorder
+
+        recorder = Recorder(self._registered(), serving=serving)
+        recorder.install_hooks()
+        self.recorder = recorder
+
+    def stop(self, kept: Collection[str] | None = None) -> None:
+        """Record nothing from now on; of the files that were written keep these alone, or all."""
+        self.may_begin, self.recorder = False, None
+        self.written &= self.written if kept is None else set(kept)
+
+    def count(self) -> int:
+        """Return how many frames this process has recorded and written."""
+        return self._saved
+
+    def refused(self) -> Iterable[str]:
+        """Yield why frames were not recorded, by function."""
+        if self.recorder is not None:
+            yield from (f"{name}: {why}" for name, why in self.recorder.refused.items())
+
+    def save(self, root: Path) -> None:
+        """Write what was recorded. A service that fails there, or that has compiled, records no more."""
+        recorder = self.recorder
+        if recorder is None:
+            return
+        if not recorder.serving:
+            if name := recorder.save(root):
+                self.written = {name}
+            return
+        if not recorder.is_clean():
+            self.stop()
+            return
+        try:
+            if name := recorder.save(root):
+                self.written.add(name)
+        except Exception:  # noqa: BLE001 - the entry stays as it is
+            _log.debug("what was recorded cannot be written", exc_info=True)
+            self.stop()
+        self._saved = recorder.saved
