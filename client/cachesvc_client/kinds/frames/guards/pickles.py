@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from ....graphs.memory import overlaps
 from ..describe.objects import named
+from .same_objects import SameObjects
 from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -46,12 +47,14 @@ class DescribedGuards(NamedTuple):
         state: Dynamo's ``OutputGraphGuardsState`` without objects and guards.
         shapes: Dynamo's ``ShapeCodeParts``.
         overlaps: Which guarded tensors lie in the same memory (`graphs.memory.overlaps`).
+        objects: Which names lead to one object (`same_objects`).
     """
 
     guards: list[tuple[Any, str]]
     state: Any
     shapes: Any
     overlaps: list[str]
+    objects: list[int]
 
     def layout(self, guard: Any) -> Any:
         """Return the sizes and strides that the code has for the tensor of a guard; ``None`` if not known."""
@@ -81,15 +84,17 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         skip_guards_check=True,
     )
     texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
-    described, tensors = [], []
+    described, tensors, objects = [], [], SameObjects()
     for guard in guards:
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
         words = guard_words(guard, value, layout_of(state, guard))
+        objects.note(guard.name, value)
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard):
             tensors.append((guard.name, value))
-    return _dumps(DescribedGuards(described, state, manager.shape_code_parts, overlaps(tensors)))
+    shapes = manager.shape_code_parts
+    return _dumps(DescribedGuards(described, state, shapes, overlaps(tensors), objects.numbers))
 
 
 def is_of_tensor(guard: Any) -> bool:
