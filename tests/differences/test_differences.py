@@ -110,7 +110,9 @@ def test_a_false_hit_is_found_where_keys_lack_the_dtype_of_autocast(
 
 # The hunt ---------------------------------------------------------------------------------------
 
-FEW_CASES = "^(control: a module|objects: global, in function|libraries: a helper, module)$"
+FEW_CASES = (
+    "^(control: a module|objects: global, in function|libraries: a helper, module|same objects: is, of lists)$"
+)
 
 
 def test_the_hunt_has_cases_of_every_group_which_are_programs() -> None:
@@ -149,18 +151,21 @@ def test_the_judge_of_the_hunt(restored: float, without: float, reused: int, ver
     assert judge_run(run, tried, {})["verdict"] == verdict
 
 
-def test_a_few_cases_of_the_hunt_and_a_planted_hole_in_each_group(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorded", [(), ("--as-you-go",)])
+def test_a_few_cases_of_the_hunt_and_a_planted_hole_in_each_group(
+    recorded: tuple[str, ...], tmp_path: Path
+) -> None:
     out = tmp_path / "hunt.json"
-    arguments = ["--only", FEW_CASES, "--planted=1", "--jobs=1", "--out", str(out)]
+    arguments = ["--only", FEW_CASES, "--planted=1", "--jobs=1", "--out", str(out), *recorded]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "client")])}
-    groups = "--groups=control,objects,libraries"
+    groups = "--groups=control,objects,libraries,same"
     command = [sys.executable, "-m", "tests.differences", groups, *arguments]
     subprocess.run(command, env=environment, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     (result,) = json.loads(out.read_text()).values()
     rows = [row for row in result["rows"] if not row["planted"]]
-    assert len(rows) == 6 and all(row["applied"] for row in rows)
+    assert len(rows) == 8 and all(row["applied"] for row in rows)
     assert all(row["visible"] == (row["group"] != "control") for row in rows)
     found = report.holes(result)
-    assert set(found) == {"objects", "libraries"}
+    assert set(found) == {"objects", "libraries", "same objects"}
     assert all(count == planted for count, planted in found.values())
     assert report.problems(result) == []

@@ -16,6 +16,8 @@ import pytest
 
 from cachesvc_client.kinds.frames.describe import digests
 from cachesvc_client.kinds.frames.guards import pickles as guard_bytes
+from cachesvc_client.kinds.frames.guards.same_objects import SameObjects
+from cachesvc_client.kinds.frames.guards.set_orders import SetOrders
 from cachesvc_client.kinds.frames.guards.words import REFUSED, WORDS, guard_words
 from tests.releases import TORCH
 
@@ -140,3 +142,38 @@ def test_the_order_of_a_dict_whose_members_were_moved_is_compared(kind: str) -> 
     moved.move_to_end("b")
     moved.move_to_end("c")
     assert guard_words(guard, moved, None) == guard_words(guard, plain, None)
+
+
+def test_names_of_one_object_are_told_from_names_of_equal_objects() -> None:
+    def numbers(*values: Any) -> list[int]:
+        objects = SameObjects()
+        for number, value in enumerate(values):
+            objects.note(f"G['{number}']", value)
+        return objects.numbers
+
+    def made() -> Any:
+        return type("A", (), {})
+
+    one, two = [1.0], [1.0]
+    assert numbers(one, one) == numbers(two, two) != numbers(one, two) == numbers(two, one)
+    first, second = made(), made()
+    assert numbers(first(), first) == numbers(second(), second) != numbers(first(), second)
+    below, beside = type("B", (first,), {}), type("B", (second,), {})
+    assert numbers(below(), first) != numbers(beside(), first)
+    text = "".join(["a", "b"])
+    assert numbers("ab", text, 7.5, (1,)) == []
+
+
+def test_equal_sets_of_another_order_are_told_apart() -> None:
+    def orders(*values: Any, asked: bool = False) -> dict[str, str]:
+        sets = SetOrders()
+        for kind in ("CONSTANT_MATCH", *(["SET_CONTAINS"] if asked else [])):
+            for number, value in enumerate(values):
+                sets.note(types.SimpleNamespace(create_fn_name=lambda kind=kind: kind, name=number), value)
+        return sets.orders()
+
+    one, other = {8, 0}, {0, 8}
+    assert one == other and [*one] != [*other]
+    assert orders(one) == orders({8, 0}) != orders(other)
+    assert orders(one, asked=True) != orders(other, asked=True)
+    assert orders({"a", "b"}).keys() == {0} and orders({"a", "b"}, asked=True) == orders({1}) == {}

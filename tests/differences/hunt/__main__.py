@@ -59,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--part", default="0/1", help="I/N: every Nth case of each group, from the Ith")
     parser.add_argument("--planted", type=int, default=3, help="planted holes of each group")
     parser.add_argument("--without-frames", action="store_true")
+    parser.add_argument("--as-you-go", action="store_true", help="services record frames, and not warm")
     parser.add_argument("--jobs", type=int, default=2, help="batches at once")
     parser.add_argument("--size", type=int, default=100, help="rows of a batch")
     parser.add_argument("--keep", type=Path, help="a new folder that keeps what the processes wrote")
@@ -90,7 +91,8 @@ def _try_all(python: Path, place: Path, options: argparse.Namespace) -> dict[str
     def one(item: tuple[int, Any]) -> list[dict[str, Any]]:
         number, members = item
         try:
-            found = batches.run(python, members, place / "cases", place / f"batch{number}", frames)
+            folder, serving = place / f"batch{number}", options.as_you_go
+            found = batches.run(python, members, place / "cases", folder, frames, serving)
         except Failed as error:
             failed.append(str(error))
             print(f"a batch failed: {error}", file=sys.stderr)

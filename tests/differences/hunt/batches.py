@@ -35,14 +35,20 @@ def batches(rows: Sequence[Mapping[str, Any]], size: int) -> Iterator[list[Mappi
 
 
 def run(
-    python: Path, rows: Sequence[Mapping[str, Any]], cases: Path, folder: Path, frames: bool
+    python: Path,
+    rows: Sequence[Mapping[str, Any]],
+    cases: Path,
+    folder: Path,
+    frames: bool,
+    serving: bool = False,
 ) -> list[dict[str, Any]]:
     """Build, record and try the rows of a batch. Raises ``Failed`` if a process fails."""
     folder.mkdir(parents=True)
     from . import client
 
     public = client.new_key(folder / "signing.key")
-    batch = {"cases": str(cases), "rows": rows, "frames": frames, "lowered": rows[0]["lowered"]}
+    batch = {"cases": str(cases), "rows": rows, "frames": frames, "serving": serving}
+    batch["lowered"] = rows[0]["lowered"]
     path = folder / "batch.json"
     path.write_text(json.dumps(batch))
     direction = rows[0]["direction"]

@@ -27,8 +27,9 @@ def attach(bundle: Path) -> Any:
     return session
 
 
-def start_recording() -> None:
-    _process().all_kinds.start_recording()
+def start_recording(serving: bool) -> None:
+    """Record each frame from now on; ``serving``: as a service does, from its first trace on."""
+    _process().kinds["frames"].start_recording(serving=serving)
 
 
 def save_records() -> list[str]:

@@ -48,7 +48,7 @@ def record(batch: dict[str, Any], folder: Path) -> None:
 
     session = client.attach(folder / "rows.cachesvc")
     _prepare(batch)
-    client.start_recording()
+    client.start_recording(batch["serving"])
     results = {}
     for row in batch["rows"]:
         results[row["module"]] = forks.in_child(functools.partial(_record_row, row))

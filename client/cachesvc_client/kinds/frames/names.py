@@ -89,6 +89,22 @@ ATTRIBUTE_BY_SLOT = Hook(
     "2.14",
     role="speed",
 )
+TENSOR = Hook(
+    "torch._dynamo.variables.tensor",
+    "TensorVariable.var_getattr",
+    _READS,
+    _NO_FRAMES,
+    until="2.14",
+    role="speed",
+)
+TENSOR_BY_SLOT = Hook(
+    "torch._dynamo.variables.tensor",
+    "TensorVariable.tp_getattro_impl",
+    _READS,
+    _NO_FRAMES,
+    "2.14",
+    role="speed",
+)
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
@@ -162,6 +178,6 @@ SOURCES = Hook(
 )
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
-    *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT),
+    *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
     *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
 )

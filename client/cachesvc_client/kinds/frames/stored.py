@@ -20,7 +20,7 @@ from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 12
+FORMAT = 13
 """The number of the format. A file of another format is not read."""
 
 

@@ -35,6 +35,8 @@ HOLDERS: dict[str, tuple[str, str]] = {
     "dict subclass, __missing__": ("class Dict(dict):\n    def __missing__(self, k):\n        return 2.0\nD = Dict()" + _GET + "D['v']", "Dict.__missing__ = lambda self, k: 3.0"),
     "deque": ("D = collections.deque([2.0])" + _GET + "D[0]", "D[0] = 3.0"),
     "set": ("S = {1}" + _GET + "2.0 if 2 not in S else 3.0", "S.add(2)"),
+    "set's order": ("S = {0, 8, 16}\nif CHANGED:\n    S = set((16, 8, 0))" + _GET + "float([*S][0] + 3)", "pass"),
+    "frozenset's order": ("S = frozenset((16, 8, 0) if CHANGED else (0, 8, 16))" + _GET + "float(next(iter(S)) + 3)", "pass"),
     "frozenset": ("S = frozenset({1})" + _GET + "2.0 if 2 not in S else 3.0", "globals()['S'] = frozenset({1, 2})"),
     "range": ("R = range(2)" + _GET + "float(len(R))", "globals()['R'] = range(3)"),
     "slice": ("R = slice(0, 2)" + _GET + "float(R.stop)", "globals()['R'] = slice(0, 3)"),

@@ -121,6 +121,8 @@ READS: dict[str, tuple[str, str, str]] = {
     "sys.getsizeof": ("ONE = [1]", "float(sys.getsizeof(ONE))", "ONE.extend(range(99))"),
     "decimal's context": ("import decimal", "float(decimal.getcontext().prec)", "decimal.getcontext().prec = 9"),
     "torch._dynamo.config": ("import torch._dynamo", "float(torch._dynamo.config.cache_size_limit if hasattr(torch._dynamo.config, 'cache_size_limit') else 8)", "torch._dynamo.config.recompile_limit = 9"),
+    "builtin of a name that the module defines": ("", "abs(-2.0)", "globals()['abs'] = lambda v: 3.0"),
+    "builtin class of such a name": ("", "float('2')", "globals()['float'] = lambda v: 3.0"),
     "torch.finfo": ("", "torch.finfo(torch.float32).max / 1e38", "torch.finfo = lambda _: types.SimpleNamespace(max=3e38 * 0.1)"),
 }  # fmt: skip
 

@@ -95,6 +95,39 @@ _STEPS = {
     "lr as a tensor": "o = torch.optim.Adam([W], lr=torch.tensor(0.5 if CHANGED else 0.1), foreach=False, capturable=False)",
 }  # fmt: skip
 
+_FACTS = {
+    "is_leaf": ("x.is_leaf", "ramp(4, 8).requires_grad_()", "ramp(4, 8).requires_grad_() * 1"),
+    "grad_fn": ("x.grad_fn is None", "ramp(4, 8).requires_grad_()", "ramp(4, 8).requires_grad_() * 1"),
+    "_base": ("x._base is None", "ramp(4, 8)", "ramp(5, 8)[:4]"),
+    "grad": ("x.grad is None", "ramp(4, 8).requires_grad_()", "with_grad()"),
+    "is_inference()": ("not x.is_inference()", "ramp(4, 8)", "torch.inference_mode()(ramp)(4, 8)"),
+    "an attribute": ("not hasattr(x, 'by')", "ramp(4, 8)", "with_attribute()"),
+}  # fmt: skip
+"""What a program asks of a tensor: with this one the answer is yes, and with that one no."""
+_FACT = """\
+def with_grad():
+    x = ramp(4, 8).requires_grad_()
+    x.grad = ramp(4, 8)
+    return x
+def with_attribute():
+    x = ramp(4, 8)
+    x.by = 1
+    return x
+def run(call):
+    y = call(other() if CHANGED else one())
+    if y.requires_grad:
+        y.sum().backward()
+    return y
+"""
+_HELD = """\
+import torch._dynamo.config as settings
+if hasattr(settings, "install_free_tensors"):
+    settings.install_free_tensors = True
+W = ramp(8) * (3.0 if CHANGED else 2.0)
+def program(x):
+    return x * W + SALT
+"""
+
 
 def of_states(rng: random.Random) -> Iterator[Case]:
     """Yield cases of shared memory, of models in training, and of compiled steps of optimizers."""
@@ -113,3 +146,8 @@ def of_states(rng: random.Random) -> Iterator[Case]:
     for what, text in _STEPS.items():
         source = f"W = nn.Parameter(ramp(4, 8))\n{text}\ndef make():\n    def step():\n        o.step()\n        return W.detach() + SALT\n    return step\ndef run(call):\n    W.grad = ramp(4, 8) + 1\n    return call() * 1, W.detach() * 1\n"
         yield Case("states", f"optimizer: {what}", source)
+    for what, (asked, one, other) in _FACTS.items():
+        program = f"def program(x):\n    return x * (2.0 if {asked} else 3.0) + SALT\n"
+        made = f"one, other = lambda: {one}, lambda: {other}\n"
+        yield Case("states", f"a tensor's {what}", program + made + _FACT)
+    yield Case("states", "a weight that the graph holds", _HELD)

@@ -25,6 +25,8 @@ from ..describe.digests import class_digest
 from ..stored import RecordedFrame
 from . import pickles
 from .pickles import guard_functions, recording_settings, temporary_attribute
+from .same_objects import SameObjects
+from .set_orders import SetOrders
 from .words import guard_words, source_of_object
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
@@ -99,7 +101,7 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
     """Raise ``Differs`` where an object is not what it was when the guard was recorded."""
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
-    tensors = []
+    tensors, objects, sets = [], SameObjects(), SetOrders()
     for guard, words in recorded.guards:
         value, source = None, source_of_object(guard)
         if source is not None:
@@ -111,11 +113,17 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
             raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
         if now != words:
             raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
+        objects.note(guard.name, value)
+        sets.note(guard, value)
         if pickles.is_of_tensor(guard):
             _check_marks(guard.name, value, frame.facts.markings.get(guard.name, {}))
             tensors.append((guard.name, value))
     if overlaps(tensors) != recorded.overlaps:
         raise Differs("other tensors lie in the same memory")
+    if objects.numbers != recorded.objects:
+        raise Differs("names that led to several objects lead to one, or the other way round")
+    if sets.orders() != recorded.orders:
+        raise Differs("a set has another order")
 
 
 def _check_marks(name: str, tensor: Any, recorded: Mapping[str, Any]) -> None:

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 from ....graphs.memory import overlaps
 from ..describe.objects import named
+from .same_objects import SameObjects
+from .set_orders import SetOrders
 from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -46,12 +48,16 @@ class DescribedGuards(NamedTuple):
         state: Dynamo's ``OutputGraphGuardsState`` without objects and guards.
         shapes: Dynamo's ``ShapeCodeParts``.
         overlaps: Which guarded tensors lie in the same memory (`graphs.memory.overlaps`).
+        objects: Which names lead to one object (`same_objects`).
+        orders: The orders of constant sets (`set_orders`).
     """
 
     guards: list[tuple[Any, str]]
     state: Any
     shapes: Any
     overlaps: list[str]
+    objects: list[int]
+    orders: Mapping[str, str]
 
     def layout(self, guard: Any) -> Any:
         """Return the sizes and strides that the code has for the tensor of a guard; ``None`` if not known."""
@@ -81,15 +87,18 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         skip_guards_check=True,
     )
     texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
-    described, tensors = [], []
+    described, tensors, objects, sets = [], [], SameObjects(), SetOrders()
     for guard in guards:
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
         words = guard_words(guard, value, layout_of(state, guard))
+        objects.note(guard.name, value)
+        sets.note(guard, value)
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard):
             tensors.append((guard.name, value))
-    return _dumps(DescribedGuards(described, state, manager.shape_code_parts, overlaps(tensors)))
+    facts = (overlaps(tensors), objects.numbers, sets.orders())
+    return _dumps(DescribedGuards(described, state, manager.shape_code_parts, *facts))
 
 
 def is_of_tensor(guard: Any) -> bool:

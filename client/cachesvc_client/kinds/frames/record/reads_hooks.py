@@ -26,6 +26,8 @@ from ..names import (
     INLINE,
     POLYFILL,
     SKIPPED,
+    TENSOR,
+    TENSOR_BY_SLOT,
 )
 from .traced_reads import UNKNOWN, TracedReads, constant_of, is_of_torch, package_of
 
@@ -45,6 +47,10 @@ _PURE_MODULES = frozenset({
 """Modules whose functions answer by their arguments alone."""
 _IMPURE_METHODS = ("__hash__", "__sizeof__", "__repr__", "__reduce__", "__reduce_ex__")
 """Methods of builtin classes whose answer is another one in each process."""
+_COMPARED_OF_TENSORS = frozenset({
+    *("device", "dtype", "grad", "itemsize", "layout", "nbytes", "ndim", "requires_grad", "shape"),
+})
+"""Attributes of a tensor that its guards compare, besides those that say which kind of tensor it is."""
 _NUMBERS = (int, float, bool, complex)
 _ADDRESS = " at 0x"
 
@@ -71,6 +77,8 @@ class ReadsHooks:
             (HAS_ATTRIBUTE, self._attribute),
             (ATTRIBUTE, self._attribute),
             (ATTRIBUTE_BY_SLOT, self._attribute),
+            (TENSOR, self._of_tensor),
+            (TENSOR_BY_SLOT, self._of_tensor),
         ):
             hook.install(body, on_missing=self._note_missing)
 
@@ -173,6 +181,21 @@ class ReadsHooks:
             if not is_of_torch(vars(module)):
                 self._now[-1].names[f"{module.__name__}:{name}"] = words_at(module, name)
         return call()
+
+    def _of_tensor(self, call: imports.Call) -> Any:
+        """Refuse what Dynamo reads of its stand-in for a tensor, such as whether that is a view."""
+        answer = call()
+        if self._now and constant_of(answer) is not UNKNOWN and not _is_compared(name := call.args[2]):
+            self._now[-1].refuse(f"{name} of a tensor becomes a constant, and cannot be compared")
+        return answer
+
+
+def _is_compared(name: str) -> bool:
+    """Return whether guards compare an attribute of a tensor; those that a program gives a tensor too."""
+    import torch
+
+    is_kind = name.startswith("is_") and name != "is_leaf"
+    return is_kind or name in _COMPARED_OF_TENSORS or not hasattr(torch.Tensor, name)
 
 
 def _is_pure(function: Any) -> bool:

@@ -11,6 +11,7 @@ to, also where the trace failed inside of that function.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 from ....graphs.code.constants import PLAIN
 from ..describe.objects import named
-from ..describe.reads import answer_text, value_at, variable_digest, words_of
+from ..describe.reads import answer_text, value_at, variable_digest, words_at, words_of
 from ..stored import Read, Reads
 
 _GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "hash", "intern")
@@ -183,12 +184,15 @@ def _place(kind: type) -> str:
 
 
 def _resolved(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield ``module:name`` and words for each function and class that the code may reach by a name."""
+    """Yield ``module:name`` and words for each function and class that the code may reach by a name. Of a
+    builtin: that the module has nothing of its name."""
     names = dict.fromkeys(_names(code))
     module = str(scope.get("__name__", ""))
     for name in names:
         value = scope.get(name)
-        if isinstance(value, types.ModuleType):
+        if name not in scope and name in vars(builtins):
+            yield f"{module}:{name}", words_at(sys.modules.get(module), name)
+        elif isinstance(value, types.ModuleType):
             for other in names:
                 if words := words_of(vars(value).get(other)):
                     yield f"{value.__name__}:{other}", words

@@ -1,0 +1,71 @@
+"""Test what a trace reads that no guard of Dynamo's compares: it is recorded, or the frame is refused."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cachesvc_client.graphs import operators
+from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.frames import stored
+from cachesvc_client.kinds.frames.describe.reads import changed_read
+from cachesvc_client.kinds.frames.record import graph_facts
+from cachesvc_client.kinds.frames.record.reads_hooks import ReadsHooks
+from cachesvc_client.kinds.frames.record.traced_reads import TracedReads
+from tests.releases import TORCH
+
+pytestmark = pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+
+
+@pytest.fixture
+def hooks() -> Iterator[ReadsHooks]:
+    reads = ReadsHooks()
+    reads.install()
+    yield reads
+    imports.disarm()
+
+
+def test_a_builtin_that_a_module_defines_later_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("shadowing")
+    monkeypatch.setitem(sys.modules, "shadowing", module)
+    exec("def program(x):\n    return abs(x)", vars(module))
+    reads = TracedReads()
+    reads.note_code(module.program.__code__, vars(module))
+    assert changed_read(reads.recorded()) == ""
+    module.abs = lambda x: x * 3
+    assert changed_read(reads.recorded()) == "shadowing.abs is another one"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["_base", "is_leaf", "grad_fn"])
+def test_a_fact_of_a_tensor_that_no_guard_compares_is_refused(name: str, hooks: ReadsHooks) -> None:
+    torch = importlib.import_module("torch")
+
+    def program(x: Any) -> Any:
+        return x * (2 if getattr(x, name) else 3) * x.ndim
+
+    def refused(attribute: str) -> str:
+        nonlocal name
+        name = attribute
+        torch._dynamo.reset()
+        reads = hooks.begin(program.__code__, globals())
+        torch.compile(program, backend="eager")(torch.ones(2, requires_grad=True))
+        hooks.end()
+        return reads.refused
+
+    assert refused(name) == f"{name} of a tensor becomes a constant, and cannot be compared"
+    assert refused("requires_grad") == ""
+
+
+def test_a_graph_that_holds_tensors_is_refused() -> None:
+    """Dynamo's bytecode calls a compiled graph with its inputs alone."""
+    torch = importlib.import_module("torch")
+    graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
+    frame = stored.RecordedFrame(code=None, backend="")
+    why = graph_facts.note_graph(frame, graph, operators.RegisteredFunctions())
+    assert why == "the graph holds tensors, which are no inputs of it"
