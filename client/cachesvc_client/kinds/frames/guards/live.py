@@ -25,6 +25,7 @@ from ..describe.digests import class_digest
 from ..stored import RecordedFrame
 from . import pickles
 from .pickles import guard_functions, recording_settings, temporary_attribute
+from .spoken import difference, object_name
 from .words import guard_words, source_of_object
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
@@ -108,9 +109,9 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
         try:
             now = guard_words(guard, value, recorded.layout(guard))
         except Exception as error:  # noqa: BLE001 - an object of another kind
-            raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
+            raise Differs(f"{object_name(guard.name)} has no description: {error}"[:200]) from None
         if now != words:
-            raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
+            raise Differs(f"{object_name(guard.name)} differs: {difference(words, now)}")
         if pickles.is_of_tensor(guard):
             _check_marks(guard.name, value, frame.facts.markings.get(guard.name, {}))
             tensors.append((guard.name, value))
@@ -172,7 +173,7 @@ def _check_hooks(without_hooks: Mapping[str, tuple[str, ...]], names: dict[str, 
         module = _module(owner, names, known)
         for attribute in attributes:
             if getattr(module, attribute, True):
-                raise Differs(f"{owner}.{attribute} is not empty")
+                raise Differs(f"{object_name(owner)}.{attribute} is not empty")
 
 
 def _module(name: str, names: dict[str, Any], known: dict[str, Any]) -> Any:

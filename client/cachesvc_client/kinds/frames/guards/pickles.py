@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from ....graphs.memory import overlaps
 from ..describe.objects import named
+from .spoken import line_of, object_name
 from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -85,7 +86,11 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
     for guard in guards:
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
-        words = guard_words(guard, value, layout_of(state, guard))
+        try:
+            words = guard_words(guard, value, layout_of(state, guard))
+        except Exception as error:  # noqa: BLE001 - an object without words raises anything
+            kind = guard.create_fn_name()
+            raise TypeError(f"{object_name(guard.name)}{line_of(guard)}, {kind}: {error}") from None
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard):
             tensors.append((guard.name, value))

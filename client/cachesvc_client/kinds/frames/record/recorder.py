@@ -19,6 +19,7 @@ from ....hooks import counters, imports
 from .. import eager, stored
 from ..arguments import FrameCall
 from ..describe import ambient
+from ..describe.backends import describe_backend
 from ..describe.groups import groups_of_job
 from ..guards import pickles
 from ..guards.pickles import recording_settings
@@ -26,7 +27,7 @@ from ..modules import compiled_modules
 from ..names import GRAPH, INSTALL, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .bundled_graphs import BundledGraphs
-from .graph_facts import note_code, note_graph
+from .graph_facts import note_code, note_extent, note_graph
 from .package import FramePackage
 from .reads_hooks import ReadsHooks
 from .restored_graphs import RestoredGraphs
@@ -88,7 +89,7 @@ class Recorder:
         from torch._dynamo.package import SerializedCode
 
         try:
-            described = ambient.describe_backend(backend, frame_call.one_graph)
+            described = describe_backend(backend, frame_call.one_graph)
             groups = groups_of_job()
             self._graphs.prepare()
             self._count_globals()
@@ -209,6 +210,7 @@ class Recorder:
             if name is not None and name not in self._eager:
                 # ``compile_fx`` calls itself with the same graph, which it may have changed.
                 self._eager[name] = eager.keep(graph)
+                note_extent(package.frame, graph)
             if name is not None:
                 self._graphs.begin(graph, name)
             package.refused = note_graph(package.frame, graph, self._registered) or package.refused
