@@ -89,8 +89,9 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         try:
             words = guard_words(guard, value, layout_of(state, guard))
         except Exception as error:  # noqa: BLE001 - an object without words raises anything
+            line = line_of(getattr(guard, "user_stack", None))
             kind = guard.create_fn_name()
-            raise TypeError(f"{object_name(guard.name)}{line_of(guard)}, {kind}: {error}") from None
+            raise TypeError(f"{object_name(guard.name)}{line}, {kind}: {error}") from None
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard):
             tensors.append((guard.name, value))

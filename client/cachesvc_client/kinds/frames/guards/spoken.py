@@ -10,6 +10,8 @@ from typing import Any
 _OF_MODULE = re.compile(r"\._(?:modules|parameters|buffers)\['([^'\\]+)'\]")
 _OF_FRAME = re.compile(r"\b[LG]\['(\w+)'\]")
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{32,}\b")
+_OF_TORCH = "/torch/"
+"""A part of the paths of PyTorch's files."""
 _MOST = 80
 """Letters that a reason shows of each side."""
 
@@ -19,13 +21,13 @@ def object_name(guard: str) -> str:
     return _OF_FRAME.sub(r"\1", _OF_MODULE.sub(r".\1", guard))
 
 
-def line_of(guard: Any) -> str:
-    """Return the line of the program for which Dynamo made a guard, as `` (file.py:7: code)``; an empty text
-    if it is not known."""
-    stack = getattr(guard, "user_stack", None)
-    if not stack:
+def line_of(stack: Any) -> str:
+    """Return the line of the program that a stack of Dynamo's (``traceback.StackSummary``) is about, as
+    `` (file.py:7: code)``: the innermost one outside of PyTorch. An empty text if none is known."""
+    frames = [frame for frame in stack or () if _OF_TORCH not in frame.filename.replace(os.sep, "/")]
+    if not frames:
         return ""
-    frame = stack[-1]
+    frame = frames[-1]
     text = " ".join((frame.line or "").split())[:_MOST]
     return f" ({os.path.basename(frame.filename)}:{frame.lineno}: {text})"
 

@@ -23,6 +23,7 @@ from ..describe.backends import describe_backend
 from ..describe.groups import groups_of_job
 from ..guards import pickles
 from ..guards.pickles import recording_settings
+from ..guards.spoken import line_of
 from ..modules import compiled_modules
 from ..names import GRAPH, INSTALL, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
@@ -107,7 +108,8 @@ class Recorder:
             with recording_settings(), self._graphs.tracing():
                 answer = call()
         except Exception as error:
-            self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            line = line_of(getattr(error, "real_stack", None))
+            self.refused[frame_call.name] = f"Dynamo does not compile it{line}: {_first_line(error)}"
             if self.serving and type(error).__name__ in _ERRORS_OF_RECORDING:
                 call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
                 return call.again()
