@@ -3,6 +3,7 @@ a difference."""
 
 from __future__ import annotations
 
+import copy
 import traceback
 from typing import Any
 
@@ -73,6 +74,7 @@ def test_a_setting_that_decides_nothing_of_a_frame_is_not_compared(
 
 def test_the_line_of_a_reason_is_the_innermost_of_the_program() -> None:
     frames = [("/app/train.py", 7, "optimizer.step()"), ("/lib/torch/optim/adam.py", 90, "adam(")]
+    frames.append((copy.__file__, 137, "d = id(x)"))
     stack = [traceback.FrameSummary(file, line, "f", line=code) for file, line, code in frames]
     assert spoken.line_of(stack) == " (train.py:7: optimizer.step())"
     assert spoken.line_of(stack[1:]) == "" == spoken.line_of(None)

@@ -12,6 +12,8 @@ _OF_FRAME = re.compile(r"\b[LG]\['(\w+)'\]")
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{32,}\b")
 _OF_TORCH = "/torch/"
 """A part of the paths of PyTorch's files."""
+_PYTHONS = os.path.dirname(os.__file__)
+"""The folder of Python's own library."""
 _MOST = 80
 """Letters that a reason shows of each side."""
 
@@ -23,13 +25,19 @@ def object_name(guard: str) -> str:
 
 def line_of(stack: Any) -> str:
     """Return the line of the program that a stack of Dynamo's (``traceback.StackSummary``) is about, as
-    `` (file.py:7: code)``: the innermost one outside of PyTorch. An empty text if none is known."""
-    frames = [frame for frame in stack or () if _OF_TORCH not in frame.filename.replace(os.sep, "/")]
+    `` (file.py:7: code)``: the innermost one outside of PyTorch and of Python's own library. An empty text if
+    none is known."""
+    frames = [frame for frame in stack or () if not _is_of_libraries(frame.filename)]
     if not frames:
         return ""
     frame = frames[-1]
     text = " ".join((frame.line or "").split())[:_MOST]
     return f" ({os.path.basename(frame.filename)}:{frame.lineno}: {text})"
+
+
+def _is_of_libraries(file: str) -> bool:
+    own = os.path.dirname(file) in (_PYTHONS, os.path.join(_PYTHONS, "collections"))
+    return own or _OF_TORCH in file.replace(os.sep, "/")
 
 
 def difference(recorded: str, here: str) -> str:
