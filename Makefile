@@ -56,7 +56,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences deploy-check keys pages docs lint format \
+.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences forms deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -202,6 +202,9 @@ matrix: $(STAMP)  ## every difference between builder and consumer, and what it 
 
 differences: $(STAMP)  ## the hunt for false hits (VERSIONS="2.11.0"; ARGS="--small"); WHAT=settings: those of PyTorch
 	@$(BIN)/python -m tests.differences $(WHAT) $(if $(filter command line environment,$(origin VERSIONS)),--versions "$(VERSIONS)") $(ARGS)
+
+forms: $(STAMP)  ## docs/forms.md: which programs start without traces (ARGS="--python .torch/2.15.0/bin/python")
+	@$(BIN)/python -m tests.forms $(ARGS)
 
 deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
 	@$(PYTEST) tests/deploy $(ARGS)

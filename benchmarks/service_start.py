@@ -11,6 +11,7 @@ calls by a PATH that has none.
     PyTorch settled            PyTorch alone over its own folders on their host, from the third start on
     cachesvc                   restored from a registry on loopback; this process traces
     cachesvc without traces    the same from an entry warmed with ``tracing = "auto"``
+    published itself           the third start of a service in mode ``readwrite``, which nobody warmed
 
 Steps: ``interpreter`` up to the program's first line, ``torch`` and ``libraries`` are imports, ``build``,
 ``weights``, ``first`` from just before ``torch.compile`` to the first output, and ``whole``, all of them.
@@ -68,12 +69,17 @@ from benchmarks.hosts import (  # noqa: E402
 )
 
 EAGER, COLD, SETTLED = "eager", "cold", "PyTorch settled"
-TRACING, FRAMES = "cachesvc", "cachesvc without traces"
-METHODS = (EAGER, COLD, SETTLED, TRACING, FRAMES)
-ROUND = (EAGER, SETTLED, TRACING, FRAMES)
+TRACING, FRAMES, ITSELF = "cachesvc", "cachesvc without traces", "published itself"
+METHODS = (EAGER, COLD, SETTLED, TRACING, FRAMES, ITSELF)
+ROUND = (EAGER, SETTLED, TRACING, FRAMES, ITSELF)
 """The methods of a round; the first round is rotated by none, the next one by one, and so on."""
 ENTRIES = {TRACING: "always", FRAMES: "auto"}
-"""For each restoring method, the ``tracing`` of its entry's spec."""
+"""For each method that restores what ``warm`` published, the ``tracing`` of its entry's spec."""
+RESTORING = (*ENTRIES, ITSELF)
+PUBLISHING = {"CACHESVC_MODE": "readwrite", "CACHESVC_PUBLISH_AFTER": "5", "CACHESVC_LOG": "json"}
+"""Variables of a service that publishes by itself, which says so in its log."""
+PUBLISHED = 180.0
+"""Seconds after its first answer in which such a service has to publish."""
 STEPS = ("interpreter", "import", "libraries", "build", "weights", "first")
 """The steps that the whole consists of, in order. ``import`` is torch's."""
 COUNTS = ("traces", "compilations", "tuning_runs")
@@ -210,6 +216,8 @@ class Starts:
         Host(self.place / "writer").run(*self._command("--save-weights", weights))
         for method in restoring:
             self._warm(method, ENTRIES[method])
+        if ENTRIES.keys() <= {*restoring}:
+            self._publish_itself()
         self._start(COLD)
         self._start("")
 
@@ -260,7 +268,7 @@ class Starts:
         return self.place / "service"
 
     def _name(self, method: str) -> str:
-        return f"start/{self.model}-{self.mode}-{ENTRIES[method]}"
+        return f"start/{self.model}-{self.mode}-{ENTRIES.get(method, 'itself')}"
 
     def _command(self, *options: str) -> list[str]:
         return [str(SERVICE), self.model, "--mode", self.mode, "--device", self.device, *options]
@@ -283,18 +291,33 @@ class Starts:
         self.packs[method] = published(self.registry, self._name(method))["pack"]
         self.builders[method] = kept / ("01.pt" if target.get("finalised") else "00.pt")
 
+    def _publish_itself(self) -> None:
+        """Run the first and the second start of a service that publishes by itself: the first compiles, the
+        second records its frames."""
+        self.builders[ITSELF] = self.place / "itself.pt"
+        for number in ("first", "second"):
+            variables = self.registry.builder | PUBLISHING
+            log = self.place / f"steady-itself-{number}.log"
+            with self.serving(f"itself-{number}", ITSELF, **variables):
+                until = time.monotonic() + PUBLISHED
+                while '"event": "published"' not in log.read_text():
+                    if time.monotonic() > until:
+                        raise Failed(f"{number} start: nothing published\n{log.read_text()[-3000:]}")
+                    time.sleep(0.2)
+            self._tell(f"{number} start of the service that publishes by itself")
+
     def _start(self, method: str) -> None:
         """Run one process of a method to its end. The empty method is a start of PyTorch alone that is not
         kept."""
         host, arguments, variables = self._process(method, f"{len(self.runs.get(method, []))}")
         answer = host.serve(
-            self.model, *arguments, compilers=method not in ENTRIES, **self.variables, **variables
+            self.model, *arguments, compilers=method not in RESTORING, **self.variables, **variables
         )
-        if method in (EAGER, *ENTRIES):
+        if method in (EAGER, *RESTORING):
             shutil.rmtree(host.folder)
         seconds = answer["seconds"]
         # cachesvc's imports are work of its starts. Elsewhere only this benchmark needs them.
-        seconds["whole"] = seconds["process"] - (0.0 if method in ENTRIES else seconds["client"])
+        seconds["whole"] = seconds["process"] - (0.0 if method in RESTORING else seconds["client"])
         if method:
             answer["observed"]["compilers"] = compilers_run(answer)
             answer["called"] = [
@@ -308,19 +331,22 @@ class Starts:
         arguments = self._command("--weights", str(self.place / "weights.safetensors"), "--no-audit")[2:]
         if method == EAGER:
             return Host(self.place / f"eager-{number}", self._work), [*arguments, "--eager"], {}
-        if method in ENTRIES:
-            host = Host(self.place / f"{ENTRIES[method]}-{number}", self._work)
-            arguments += ["--expect", str(self.builders[method])]
-            return host, arguments, self.registry.service | {"CACHESVC_NAME": self._name(method)}
+        if method in RESTORING:
+            host = Host(self.place / f"{ENTRIES.get(method, 'itself')}-{number}", self._work)
+            kept = self.builders[method]  # by the first start of a service that publishes by itself
+            arguments += ["--expect" if kept.exists() else "--keep", str(kept)]
+            lane = {"CACHESVC_LANE": "unproven"} if method == ITSELF else {}
+            return host, arguments, self.registry.service | {"CACHESVC_NAME": self._name(method), **lane}
         own = self.place / "pytorch"
         arguments += ["--keep" if method == COLD else "--expect", str(self.place / "cold.pt")]
         return Host(own, self._work), arguments, {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
 
     @contextlib.contextmanager
-    def serving(self, name: str, method: str) -> Iterator[Any]:
+    def serving(self, name: str, method: str, **more: str) -> Iterator[Any]:
         """Run a process that stays after its first answer. Yield a function that has it make so many calls
-        and returns the seconds that they took."""
+        and returns the seconds that they took. ``more``: its own variables."""
         host, arguments, variables = self._process(method, f"steady-{name}")
+        variables = variables | more
         with (
             (self.place / f"steady-{name}.log").open("w") as log,
             host.running(

@@ -29,7 +29,7 @@ FUNCTIONS = {
     LOADING: (f"{_FRAMES}replay.replayer:_install_functions",),
     IMPORTS: ("importlib._bootstrap:_find_and_load",),
     "settings": (
-        f"{_FRAMES}describe.ambient:describe_backend",
+        f"{_FRAMES}describe.backends:describe_backend",
         f"{_FRAMES}describe.ambient:settings",
         f"{_FRAMES}describe.groups:groups_of_job",
     ),

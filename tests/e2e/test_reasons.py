@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.outcome.judge import OTHER_KEYS
 
 from .conftest import Built
-from .harness import QUICK, run
+from .harness import QUICK, SCALAR, run
 
 pytestmark = pytest.mark.compiles
 DAMAGED = "1 of 3 restored files changed after the install and are damaged, such as "
@@ -49,3 +50,18 @@ def test_the_first_reason_is_the_cause(
     warned = [line for line in result.err.splitlines() if "compiled here after a restore" in line]
     assert len(warned) == (answer["state"] != "hit"), result.err
     assert all(line.endswith(f": {reasons[0]}") for line in warned), "the log says the same"
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"), [("own", "Block"), ("llama", "LlamaDecoderLayer"), ("bert", "BertLayer")]
+)
+def test_a_model_with_fewer_layers_is_another_model(tmp_path: Path, model: str, layer: str) -> None:
+    key = SigningKey.generate()
+    key.save(tmp_path / "signing.key")
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": str(key.public)}
+    words = (str(tmp_path / "layers.cachesvc"), str(tmp_path / "signing.key"), model)
+    run("layers.py", "compile", *words, "3", place=tmp_path / "builder", prepared=True, **variables)
+    served = run("layers.py", "serve", *words, "1", place=tmp_path / "service", prepared=True, **variables)
+    first = served.answer["reasons"][0]
+    assert first.startswith("modules: here ") and "another model" in first, served.answer
+    assert f"{layer} x1" in first and f"{layer} x3" in first and "\n" not in first and len(first) < 400

@@ -87,7 +87,7 @@ def test_changes_that_change_no_key_change_no_fact(plain):
         (lambda: requested_facts(Small(), torch.ones(4, 8), dynamic=True), "dynamic"),
         (lambda: requested_facts(Small().double(), torch.ones(4, 8).double()), "dtype"),
         (lambda: requested_facts(Small(), torch.ones(4, 8), patches={"max_autotune": True}), "options"),
-        (lambda: requested_facts(nn.Sequential(Small(), nn.ReLU()), torch.ones(4, 8)), "operations"),
+        (lambda: requested_facts(nn.Sequential(Small(), nn.ReLU()), torch.ones(4, 8)), "modules"),
     ],
 )
 def test_the_cause_comes_first(plain, call, first):

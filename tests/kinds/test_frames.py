@@ -182,7 +182,7 @@ def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out
 
 def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = operators.RegisteredFunctions()
-    frame = stored.RecordedFrame(code=None, backend="")
+    frame = stored.RecordedFrame(code=None, backend=stored.Backend("", None, False))
     monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"code of {name}")
     source = "a = torch.ops.lib.one\ntorch.ops.lib.two.out(a)\ntorch.ops.aten.sin.default(a)"
     assert graph_facts.note_code(frame, source, registered) == ""
@@ -259,7 +259,7 @@ def test_a_reason_names_the_setting_that_differs() -> None:
         f"for change in {[*changes]}:\n"
         "    recorded = ambient.settings({})\n"
         "    exec(change)\n"
-        "    print(ambient.changed_settings(recorded, ambient.settings({})))"
+        "    print(ambient.setting_words(ambient.changed_settings(recorded, ambient.settings({}))))"
     )
     command = [sys.executable, "-c", program]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -280,7 +280,8 @@ def test_a_function_without_a_frame_has_a_reason(tmp_path: Path) -> None:
         return next(value.__code__ for name, value in names.items() if name in ("forward", "other"))
 
     source = "def forward(x):\n    return x + 1\n"
-    frame = stored.RecordedFrame(SerializedCode.from_code_object(code_of(source)), "inductor")
+    code = SerializedCode.from_code_object(code_of(source))
+    frame = stored.RecordedFrame(code, stored.Backend("", None, False))
     name = stored.write(tmp_path, stored.FramesFile([frame], {}, {}))
     replays = replayer.FrameReplayer(operators.RegisteredFunctions(), lambda _: None)
     replays.accept(tmp_path / name)

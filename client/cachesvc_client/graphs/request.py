@@ -9,6 +9,7 @@ millisecond for a hundred nodes, and never raises.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ _LIBRARIES = (
 """Packages that models are made of. Their versions change what is traced."""
 _MAX_NODES = 20_000
 """Nodes of a graph that are recorded, at most."""
+_MAX_KINDS = 5
+"""Classes of modules that are named, at most."""
 
 
 @dataclass(slots=True)
@@ -108,12 +111,25 @@ def _facts(
     yield "default_dtype", [_short(torch.get_default_dtype())]
     yield "inductor_config", _set_in_code("torch._inductor.config")
     yield "functorch_config", _set_in_code("torch._functorch.config")
+    yield "modules", _modules(module.graph.nodes)
     yield "libraries", list(_libraries())
     yield "parameters", sorted({_sizes(tensors[name]) for name in own})
     nodes = list(keys.graph_nodes(module))
     yield "python_operators", operators.describe_operators(nodes, registered)
     yield "triton_kernels", sorted(set(user_kernels.describe_kernels(nodes)))
     yield "operations", _operations(nodes)
+
+
+def _modules(nodes: Iterable[Any]) -> list[str]:
+    """Return the classes of the modules that a graph is made of, with the number of each, as one text: those
+    of the program and of libraries first, each group from the outside to the inside."""
+    stacks = (node.meta.get("nn_module_stack") or {} for node in itertools.islice(nodes, _MAX_NODES))
+    seen = dict.fromkeys(place for stack in stacks for place in stack.values())
+    counted = Counter(kind for _, kind in seen if isinstance(kind, type))
+    kinds = sorted(counted, key=lambda kind: kind.__module__.startswith("torch."))
+    text = ", ".join(f"{kind.__name__} x{counted[kind]}" for kind in kinds[:_MAX_KINDS])
+    more = f", and {len(kinds) - _MAX_KINDS} more" if len(kinds) > _MAX_KINDS else ""
+    return [text + more] if text else []
 
 
 def _autocast(torch: Any) -> str:

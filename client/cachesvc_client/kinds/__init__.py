@@ -18,8 +18,7 @@ OURS = (
     *("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang"),
     *("flashinfer", "helion"),
 )
-"""The kinds of this distribution, by the names of their packages. The folder of the first one may hold folders
-of others."""
+"""The kinds of this distribution, by the names of their packages. The folder of the first may hold others'."""
 
 
 def own_kinds() -> tuple[Kind, ...]:

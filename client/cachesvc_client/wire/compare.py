@@ -14,7 +14,7 @@ from .errors import printable
 from .factors import BY_NAME, DECIDERS, FACTORS, SCHEMA, Factor, FactorValue, Facts, Fingerprint
 from .facts import MAX_TEXT
 
-_MODEL = ("parameters", "triton_kernels", "python_operators", "operations")
+_MODEL = ("modules", "parameters", "triton_kernels", "python_operators", "operations")
 """Factors of which a difference means another model."""
 _RANK = {name: rank for rank, name in enumerate(BY_NAME)}
 """Position of each factor in the table: the most important first."""
@@ -192,8 +192,11 @@ def _importance(name: str) -> int:
 
 def explanatory_differences(rows: Iterable[Difference]) -> tuple[Difference, ...]:
     """Keeps the differences by which cachesvc or the compiler decides: each can be the reason why code was
-    not used."""
-    return tuple(row for row in rows if row.decides or BY_NAME[row.factor].decider == "compiler")
+    not used. A library's version can be one only through the graph, so it comes last if that is the same."""
+    kept = [row for row in rows if row.decides or BY_NAME[row.factor].decider == "compiler"]
+    if not any(row.factor in _MODEL for row in kept):
+        kept.sort(key=lambda row: row.factor == "libraries")
+    return tuple(kept)
 
 
 def nearness(rows: Sequence[Difference]) -> tuple[int, int, bool, int, int]:

@@ -166,6 +166,21 @@ FACTORS: tuple[Factor, ...] = (
         "set OMP_NUM_THREADS to the builder's value in both places",
     ),
     _workload_factor(
+        "modules",
+        "the classes of a model's modules and their numbers: another model has other operations; in no key",
+        "another model is served than was warmed: warm this one",
+    ),
+    _workload_factor(
+        "libraries",
+        "a model's library decides which operations it traces to",
+        "install the versions that the entry was built with, or warm with yours",
+    ),
+    _workload_factor(
+        "options",
+        "mode and options of torch.compile patch Inductor's configuration, which is in the FX key",
+        "warm this mode too (`modes` or `options` in the spec)",
+    ),
+    _workload_factor(
         "grad",
         "grad mode is in AOTAutograd's key; with grad on, a backward is compiled too",
         "call the model under the grad mode that it was warmed with (`grad` in the spec)",
@@ -184,11 +199,6 @@ FACTORS: tuple[Factor, ...] = (
         "dtype",
         "the dtypes of inputs and parameters are in every key",
         "warm this dtype too (`dtypes` in the spec)",
-    ),
-    _workload_factor(
-        "options",
-        "mode and options of torch.compile patch Inductor's configuration, which is in the FX key",
-        "warm this mode too (`modes` or `options` in the spec)",
     ),
     _workload_factor(
         "dynamic",
@@ -241,11 +251,6 @@ FACTORS: tuple[Factor, ...] = (
         "variables that change PyTorch's keys, as NAME=value",
         "set them alike in build and service",
         "compiler",
-    ),
-    _workload_factor(
-        "libraries",
-        "a model's library decides which operations it traces to",
-        "install the versions that the entry was built with, or warm with yours",
     ),
     _workload_factor(
         "parameters",

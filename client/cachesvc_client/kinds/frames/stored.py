@@ -93,6 +93,20 @@ class FrameFacts:
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+class Backend(NamedTuple):
+    """What compiles the graphs of a frame.
+
+    Attributes:
+        options: Mode and options, in words.
+        dynamic: The argument of ``torch.compile``.
+        fullgraph: The argument of ``torch.compile``.
+    """
+
+    options: str
+    dynamic: bool | None
+    fullgraph: bool
+
+
 @dataclass(slots=True)
 class FrameOutput:
     """What Dynamo made of a frame, and the globals that this reads.
@@ -106,6 +120,8 @@ class FrameOutput:
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
         libraries: What the graphs call of the GPU's libraries.
+        without_breaks: Whether one graph has all of the frame.
+        of_fixed_sizes: Whether no size in a graph is a variable.
     """
 
     bytecode: Any = None
@@ -115,6 +131,8 @@ class FrameOutput:
     graphs: tuple[str, ...] = ()
     as_plain: tuple[str, ...] = ()
     libraries: tuple[LibraryCall, ...] = ()
+    without_breaks: bool = False
+    of_fixed_sizes: bool = False
 
 
 @dataclass(slots=True)
@@ -123,7 +141,7 @@ class RecordedFrame:
 
     Attributes:
         code: The function's code, as a ``SerializedCode`` of PyTorch's.
-        backend: What compiles the graphs, in words: a frame serves for the same backend alone.
+        backend: What compiles the graphs: a frame serves for the same backend alone, see `describe.backends`.
         facts: What must be the same in a service.
         output: What Dynamo made of ``code``.
         guards: The guards with the words of their objects, and what Dynamo knows of the frame besides these
@@ -133,7 +151,7 @@ class RecordedFrame:
     """
 
     code: Any
-    backend: str
+    backend: Backend
     facts: FrameFacts = field(default_factory=FrameFacts)
     output: FrameOutput = field(default_factory=FrameOutput)
     guards: bytes = b""

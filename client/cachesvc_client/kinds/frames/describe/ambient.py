@@ -51,14 +51,6 @@ def inductor_backend(backend: Any) -> Any | None:
     return None
 
 
-def describe_backend(backend: Any, one_graph: bool) -> str:
-    """Return in words what compiles the graphs of a frame. ``backend``: Inductor's.
-
-    Raises ``TypeError`` for an option whose value has no words, such as a function.
-    """
-    return f"inductor {text_of(backend.config)} dynamic={backend.dynamic!r} fullgraph={one_graph!r}"
-
-
 def settings(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of this process: name -> digest of the value. ``options``: those of the compile.
 
@@ -91,8 +83,13 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
         "default device": str(torch.get_default_device()),
     }
     return {name: _short(text) for name, text in parts.items()} | {
-        name: _short(text_of(value)) for name, value in values.items()
+        name: short(value) for name, value in values.items()
     }
+
+
+def short(value: Any) -> str:
+    """Return what `settings` has for a value."""
+    return _short(text_of(value))
 
 
 def _replaced_in_torch() -> dict[str, str]:
@@ -104,9 +101,13 @@ def _replaced_in_torch() -> dict[str, str]:
     return {f"{place}, which the program replaced": text for place, text in changes.described.items()}
 
 
-def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Return in words which settings differ between two answers of `settings`; else an empty text."""
-    names = sorted(name for name in {*recorded, *here} if recorded.get(name) != here.get(name))
+def changed_settings(recorded: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """Return the names of the settings that differ between two answers of `settings`."""
+    return sorted(name for name in {*recorded, *here} if recorded.get(name) != here.get(name))
+
+
+def setting_words(names: list[str]) -> str:
+    """Return the names of settings in words."""
     return ", ".join(ambient.PARTS.get(name.removeprefix(_AUTOGRAD), name) for name in names[:_MOST_NAMES])
 
 

@@ -27,6 +27,7 @@ from . import pickles
 from .pickles import guard_functions, recording_settings, temporary_attribute
 from .same_objects import SameObjects
 from .set_orders import SetOrders
+from .spoken import difference, object_name
 from .words import guard_words, source_of_object
 
 _WITHIN = re.compile(r"(.+)\._modules\['([^'\\]+)'\]")
@@ -110,9 +111,9 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
         try:
             now = guard_words(guard, value, recorded.layout(guard))
         except Exception as error:  # noqa: BLE001 - an object of another kind
-            raise Differs(f"{guard.name} is not {words}: {error}"[:200]) from None
+            raise Differs(f"{object_name(guard.name)} has no description: {error}"[:200]) from None
         if now != words:
-            raise Differs(f"{guard.name} is not {words}, it is {now}"[:200])
+            raise Differs(f"{object_name(guard.name)} differs: {difference(words, now)}")
         objects.note(guard.name, value)
         sets.note(guard, value)
         if pickles.is_of_tensor(guard):
@@ -180,7 +181,7 @@ def _check_hooks(without_hooks: Mapping[str, tuple[str, ...]], names: dict[str, 
         module = _module(owner, names, known)
         for attribute in attributes:
             if getattr(module, attribute, True):
-                raise Differs(f"{owner}.{attribute} is not empty")
+                raise Differs(f"{object_name(owner)}.{attribute} is not empty")
 
 
 def _module(name: str, names: dict[str, Any], known: dict[str, Any]) -> Any:

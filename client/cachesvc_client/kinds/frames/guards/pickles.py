@@ -25,6 +25,7 @@ from ....graphs.memory import overlaps
 from ..describe.objects import named
 from .same_objects import SameObjects
 from .set_orders import SetOrders
+from .spoken import line_of, object_name
 from .words import guard_words, source_of_object
 
 _OF_LIBRARIES = frozenset({
@@ -91,7 +92,12 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
     for guard in guards:
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
-        words = guard_words(guard, value, layout_of(state, guard))
+        try:
+            words = guard_words(guard, value, layout_of(state, guard))
+        except Exception as error:  # noqa: BLE001 - an object without words raises anything
+            line = line_of(getattr(guard, "user_stack", None))
+            kind = guard.create_fn_name()
+            raise TypeError(f"{object_name(guard.name)}{line}, {kind}: {error}") from None
         objects.note(guard.name, value)
         sets.note(guard, value)
         described.append((_bare(guard), texts.setdefault(words, words)))

@@ -162,7 +162,8 @@ def _tensor(_guard: Any, value: Any, layout: Any) -> str:
 
     kept = value.layout if value.layout is not torch.strided else _layout_words(value, layout)
     keys = torch._C._dispatch_keys(value)
-    words = f"{describe(type(value))} {value.dtype} {value.device} {kept} {value.requires_grad} {keys}"
+    words = f"{describe(type(value))} {value.dtype} {value.device} {kept}"
+    words += f" requires_grad={value.requires_grad} {keys}"
     return f"{words} {_code_of_classes(value)}" if type(value) not in _plain_tensors() else words
 
 

@@ -74,6 +74,27 @@ def note_graph(frame: RecordedFrame, graph: Any, registered: operators.Registere
     return _note_operators(frame, operators.operator_names(nodes), registered)
 
 
+def note_extent(frame: RecordedFrame, graph: Any) -> None:
+    """Note whether Dynamo's graph has all of the frame, and whether its sizes are fixed. ``graph``: as Dynamo
+    made it."""
+    reason = getattr(graph, "compile_subgraph_reason", None)
+    if getattr(reason, "graph_break", True) is not False:
+        return  # or one of several graphs
+    inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
+    frame.output.without_breaks, frame.output.of_fixed_sizes = True, all(map(_is_fixed, inputs))
+
+
+def _is_fixed(value: Any) -> bool:
+    """Return whether an input of a graph is a plain tensor with fixed sizes."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and all(type(size) is int for size in (*value.shape, *value.stride(), value.storage_offset()))
+    )
+
+
 def note_code(frame: RecordedFrame, source: str, registered: operators.RegisteredFunctions) -> str:
     """Record the operators that generated code calls, those of an operator's own code among them, and the
     functions of the GPU's libraries. Return as `note_graph`."""

@@ -47,9 +47,11 @@ _PURE_MODULES = frozenset({
 """Modules whose functions answer by their arguments alone."""
 _IMPURE_METHODS = ("__hash__", "__sizeof__", "__repr__", "__reduce__", "__reduce_ex__")
 """Methods of builtin classes whose answer is another one in each process."""
-_COMPARED_OF_TENSORS = frozenset({
-    *("device", "dtype", "grad", "itemsize", "layout", "nbytes", "ndim", "requires_grad", "shape"),
-})
+_COMPARED_OF_TENSORS = frozenset(
+    {
+        *("device", "dtype", "grad", "itemsize", "layout", "nbytes", "ndim", "requires_grad", "shape"),
+    }
+)
 """Attributes of a tensor that its guards compare, besides those that say which kind of tensor it is."""
 _NUMBERS = (int, float, bool, complex)
 _ADDRESS = " at 0x"

@@ -19,14 +19,16 @@ from ....hooks import counters, imports
 from .. import eager, stored
 from ..arguments import FrameCall
 from ..describe import ambient
+from ..describe.backends import describe_backend
 from ..describe.groups import groups_of_job
 from ..guards import pickles
 from ..guards.pickles import recording_settings
+from ..guards.spoken import line_of
 from ..modules import compiled_modules
 from ..names import GRAPH, INSTALL, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .bundled_graphs import BundledGraphs
-from .graph_facts import note_code, note_graph
+from .graph_facts import note_code, note_extent, note_graph
 from .package import FramePackage
 from .reads_hooks import ReadsHooks
 from .restored_graphs import RestoredGraphs
@@ -88,7 +90,7 @@ class Recorder:
         from torch._dynamo.package import SerializedCode
 
         try:
-            described = ambient.describe_backend(backend, frame_call.one_graph)
+            described = describe_backend(backend, frame_call.one_graph)
             groups = groups_of_job()
             self._graphs.prepare()
             self._count_globals()
@@ -106,7 +108,8 @@ class Recorder:
             with recording_settings(), self._graphs.tracing():
                 answer = call()
         except Exception as error:
-            self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            line = line_of(getattr(error, "real_stack", None))
+            self.refused[frame_call.name] = f"Dynamo does not compile it{line}: {_first_line(error)}"
             if self.serving and type(error).__name__ in _ERRORS_OF_RECORDING:
                 call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
                 return call.again()
@@ -209,6 +212,7 @@ class Recorder:
             if name is not None and name not in self._eager:
                 # ``compile_fx`` calls itself with the same graph, which it may have changed.
                 self._eager[name] = eager.keep(graph)
+                note_extent(package.frame, graph)
             if name is not None:
                 self._graphs.begin(graph, name)
             package.refused = note_graph(package.frame, graph, self._registered) or package.refused

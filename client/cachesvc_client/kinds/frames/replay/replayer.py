@@ -24,13 +24,14 @@ from .. import gpu_libraries, stored
 from ..arguments import FrameCall
 from ..deferred import read_graph, sources_of_builder
 from ..describe import ambient
+from ..describe.backends import changed_backend, changed_setting, describe_backend
 from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
 from ..describe.objects import changed
 from ..describe.reads import changed_read
 from ..eager import EagerGraph, deferred_function_of, function_of
 from ..guards.live import Differs, live_guards
 from ..modules import loaded_from
-from ..stored import FramesFile, RecordedFrame
+from ..stored import Backend, FramesFile, RecordedFrame
 
 _log = logging.getLogger("cachesvc")
 _IN_THIS_PROCESS = {"compile_threads": 1}
@@ -137,10 +138,10 @@ class FrameReplayer:
         frame = match.frame
         if why := changed_group(frame.facts.groups, here.groups):
             raise Differs(why)
-        if here.backend != frame.backend:
-            raise Differs("compiled with other options")
-        if here.settings != frame.facts.settings:
-            raise Differs(f"other settings: {ambient.changed_settings(frame.facts.settings, here.settings)}")
+        if why := changed_backend(frame, here.backend):
+            raise Differs(why)
+        if names := changed_setting(frame, here.settings):
+            raise Differs(f"other settings: {names}")
         if name := changed(frame.facts.traced):
             raise Differs(f"{name} is other code")
         if why := changed_read(frame.facts.reads):
@@ -216,10 +217,10 @@ class _Match(NamedTuple):
 
 
 class _Here(NamedTuple):
-    """What a record is compared with, once for all records: the backend in words, the settings of this
-    process, and its process groups."""
+    """What a record is compared with, once for all records: the backend, the settings of this process, and
+    its process groups."""
 
-    backend: str
+    backend: Backend
     settings: Mapping[str, str]
     groups: Mapping[str, str]
 
@@ -227,8 +228,8 @@ class _Here(NamedTuple):
 def _here(call: FrameCall, backend: Any) -> _Here:
     """Return the facts of this process. Raises ``Differs`` where one has no words."""
     try:
-        words = ambient.describe_backend(backend, call.one_graph)
-        return _Here(words, ambient.settings(backend.config), groups_of_job())
+        described = describe_backend(backend, call.one_graph)
+        return _Here(described, ambient.settings(backend.config), groups_of_job())
     except TypeError as error:
         raise Differs(str(error)) from None
 
