@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachesvc.domain.access import Action, demand
 from cachesvc.queries.coverage import CoveredEntries
@@ -14,7 +14,7 @@ from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import Facts, Fingerprint
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.partitions import known_partition, partition
-from cachesvc_client.wire.requests.protocol import EntrySummary
+from cachesvc_client.wire.requests.protocol import MAX_RESOLVED, EntrySummary
 
 from .page import Viewer
 
@@ -40,7 +40,8 @@ def explain(
     rows = _visible(viewer, name, lane)
     here = facts_of_environment(viewer, name, lane, environment, rows)
     request = CoveredEntries(name, lane, (), ()).request(environment_facts(here))
-    [answer] = resolve_each(viewer.registry, [request], to_starts=False)
+    asked_at_start = replace(request, most=MAX_RESOLVED)  # without the entries of older models
+    [answer] = resolve_each(viewer.registry, [asked_at_start], to_starts=False)
     if isinstance(answer, CacheSvcError):
         raise answer
     kept_out = not_installed(answer, rows, {})

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.compare import INERT, WITHDRAWN
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.manifest.records import Manifest, Workload
+from cachesvc_client.wire.partitions import Offered, newest_of_targets
 from cachesvc_client.wire.requests.protocol import Rejected, ResolveAnswer, ResolveRequest
 
 from .context import RegistryAccess, TargetContext
 from .verdict import judge
 from .verdict.results import Numbers, Outcome
-from .worker.phase import PhaseRequest
+from .worker.phase import PhaseRequest, PhaseResult
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Says what the registry has for a target. ``reason``: why there is no ``manifest``."""
+    """Says what the registry has for a target. ``reason``: why there is no ``manifest``. ``other``: the
+    newest entry that services of this target would install all the same, of another workload: only a replay
+    knows whether it saves the work."""
 
     manifest: Manifest | None
     reason: str = ""
+    other: Manifest | None = None
 
 
 def find_published(target: TargetContext) -> Lookup:
@@ -56,7 +62,7 @@ def _judge(
 ) -> Lookup:
     """Return the first head in the answer that this target needs no build for."""
     name = target.warm.name
-    differences: list[str] = []
+    others: dict[Digest, Accepted] = {}
     refused = ""
     for revision in answer.revisions:
         try:
@@ -72,9 +78,9 @@ def _judge(
             continue
         if verified.manifest.workload.key == target.workload.key:
             return _judge_head(target, registry, verified)
-        differences.append(_difference_text(verified.manifest.workload, target.workload))
-    if differences:
-        return Lookup(None, f"{name} has this target, but {min(differences, key=len)}")
+        others[revision.entry] = verified
+    if others:
+        return _judge_others(target, registry, others)
     for rejected in answer.rejected:
         if rejected.target == target.job.target:
             return Lookup(None, f"{name} has this target, but {_rejection_text(rejected)}")
@@ -96,6 +102,22 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Accep
     if not _expires_late(verified.manifest, target.warm.sealing.lifetime):
         return Lookup(None, f"{name} has this target, and it needs a new expiry")
     return Lookup(verified.manifest)
+
+
+def _judge_others(
+    target: TargetContext, registry: RegistryAccess, others: Mapping[Digest, Accepted]
+) -> Lookup:
+    """Return that the target must be built, and the entry of another workload that decides until then."""
+    name = target.warm.name
+    differences = (_difference_text(one.manifest.workload, target.workload) for one in others.values())
+    reason = f"{name} has this target, but {min(differences, key=len)}"
+    rows = [
+        Offered(entry, one.manifest.statement.target, None, (one.manifest.statement.sequence,), one.lane)
+        for entry, one in others.items()
+    ]
+    deciding = others[newest_of_targets(rows)[target.job.target].entry]
+    judged = _judge_head(target, registry, deciding)
+    return Lookup(None, reason if judged.manifest else judged.reason, judged.manifest)
 
 
 def _difference_text(entry: Workload, here: Workload) -> str:
@@ -143,37 +165,48 @@ def fresh_outcome(target: TargetContext, manifest: Manifest, reason: str = "publ
 
 
 def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
-    """Restore what the registry has, as a service does, and return whether the process then does no work."""
-    manifest, warm = lookup.manifest, target.warm
+    """Restore what the registry has, as a service does, and return whether the process then does no work.
+
+    An entry of another workload is tried too: a changed comment is another model hash, and the same graphs.
+    """
+    manifest = lookup.manifest or lookup.other
     if manifest is None:
         return Outcome(str(target.job.target), "cold", (lookup.reason,))
-    assert warm.registry is not None
     target.show_step("replay")
-    variables = {
-        "CACHESVC_URL": warm.registry.remote.url,
-        "CACHESVC_STRICT": "1",
-        "CACHESVC_REPORT": "0",  # a check is no start of a service
-    }
-    token = warm.registry.remote.token
-    variables |= {"CACHESVC_TOKEN": token} if token else {}
-    variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
-    variables |= _trust_variables(warm.registry)
-    variables |= target.demanding(manifest.files)
-    request = PhaseRequest("replay", target.job, name=str(warm.name))
-    replay = warm.launcher.run(request, target.folder / "check", variables)
+    replay = _replay_published(target, manifest)
     reasons = judge.remaining_work(replay)
+    said = tuple(filter(None, (*replay.log_reasons, lookup.reason)))
     return Outcome(
         str(target.job.target),
         "cold" if reasons else "warm",
-        reasons,
+        (*said, *reasons) if reasons else (),
         numbers=judge.numbers(target.eager.times, {}, replay.times),
         observed=replay.observation,
         files_after=len(manifest.files),
         bytes_after=sum(file.size for file in manifest.files),
         pack_bytes=manifest.pack.size,
         replays=1,
+        notes=() if reasons else said,
         trace=replay.trace,
     )
+
+
+def _replay_published(target: TargetContext, manifest: Manifest) -> PhaseResult:
+    """Start the target as a service does, from the registry, in a fresh process."""
+    warm, registry = target.warm, target.warm.registry
+    assert registry is not None
+    variables = {
+        "CACHESVC_URL": registry.remote.url,
+        "CACHESVC_STRICT": "1",
+        "CACHESVC_REPORT": "0",  # a check is no start of a service
+    }
+    token = registry.remote.token
+    variables |= {"CACHESVC_TOKEN": token} if token else {}
+    variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
+    variables |= _trust_variables(registry)
+    variables |= target.demanding(manifest.files)
+    request = PhaseRequest("replay", target.job, name=str(warm.name))
+    return warm.launcher.run(request, target.folder / "check", variables)
 
 
 def _trust_variables(registry: RegistryAccess) -> dict[str, str]:

@@ -139,6 +139,7 @@ def bundle(tmp_path, registry):
         graphs: dict[str, list[str]] | None = None,
         provenance: Provenance | None = None,
         model: bytes | None = None,
+        deferrable: bool | None = None,
         **differs: object,
     ) -> Path:
         parsed = Name.parse(name)
@@ -165,6 +166,7 @@ def bundle(tmp_path, registry):
             else Workload(script=Digest.of(target.encode())),
             scopes=("host",),
             asked=graphs,
+            deferrable=deferrable,
             attestation=provenance.statement(name, contents.pack.digest) if provenance else None,
         )
         file_path = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"

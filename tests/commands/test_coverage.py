@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from cachesvc_client.http.registry import Remote
@@ -66,11 +67,20 @@ def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
     )
 
 
-def test_a_new_model_is_warm_as_soon_as_its_entry_is_there(command, bundle) -> None:
+def test_a_new_model_is_warm_as_soon_as_its_entry_is_there(command, bundle, admin, tmp_path: Path) -> None:
     """The entries of the models before it are there too, and decide nothing."""
     for number in range(3):
-        command("push", bundle("team/changed", model=b"%d" % number, content=b"%d" % number))
+        graph = f"fxgraph/xx/{str(number).ljust(51, 'x')}/{'a' * 52}"
+        content = b"%d" % number
+        one = bundle("team/changed", model=content, content=content, file=graph, deferrable=True)
+        command("push", one)
+        time.sleep(1)  # what is published in one second is of one age
     assert states(command, "team/changed") == (0, {("2.13.0+cpu", "bert/default"): "warm"})
+    # And `explain` says the same: a start installs that one, and no other.
+    facts = json.loads(admin("entries", "list", "team/changed", "--json"))["rows"][0]["fingerprint"]
+    (tmp_path / "here.json").write_text(json.dumps(facts))
+    explained = json.loads(command("explain", "team/changed", "--here", tmp_path / "here.json", "--json")[1])
+    assert [row["verdict"] for row in explained["entries"]] == ["fits", "older", "older"]
 
 
 def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:

@@ -127,6 +127,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
     assert changed.status == 9
     assert "team/tiny:latest has this target, but with a difference in inputs a\n" in changed.out
+    assert "compiled 1 graph that no entry held" in changed.out
 
     _report_inert(registry, tiny["revision"])
     useless = warm(registry, spec(TARGET), "--check", "--json")
@@ -134,6 +135,35 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert (
         "services report it useless: usefulness: here inert" in useless.targets["tiny/default"]["reasons"][0]
     )
+
+
+@pytest.mark.compiles
+def test_a_check_replays_what_has_another_model_hash(registry, spec, tmp_path):
+    """A comment changes the hash and no graph; another function changes the graph. Both are tried."""
+    source = (TINY / "models.py").read_text()
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "models.py").write_text(source)
+    path = spec(TARGET + 'tracing = "auto"\n')
+    text = path.read_text().replace("team/tiny", "team/edited").replace(str(TINY), str(program))
+    path.write_text(text)
+    assert warm(registry, path).status == 0
+
+    (program / "models.py").write_text(source.replace("class Tiny(", "# A comment.\n\n\nclass Tiny("))
+    commented = warm(registry, path, "--check", "--json")
+    tiny = commented.targets["tiny/default"]
+    assert (commented.status, tiny["status"], tiny["observed"]["compilations"]) == (0, "warm", 0), tiny
+    notes = "; ".join(tiny["notes"])
+    assert "forward (models.py:21): other code, or other lines" in notes, notes
+    assert "with a difference in model" in notes
+
+    (program / "models.py").write_text(source.replace("functional.gelu(", "functional.silu("))
+    changed = warm(registry, path, "--check", "--json")
+    tiny = changed.targets["tiny/default"]
+    assert (changed.status, tiny["status"]) == (9, "cold"), tiny
+    first = tiny["reasons"][0]
+    assert first == "operations: here silu x1, entry gelu x1: warm the model that is served"
+    assert any("forward (models.py:18)" in reason for reason in tiny["reasons"]), tiny["reasons"]
 
 
 def _report_inert(registry: dict[str, str], revision: str) -> None:

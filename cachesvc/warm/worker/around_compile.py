@@ -101,6 +101,10 @@ class RestoringProcess:
             files_emitted=tuple(sorted(emitted)),
         )
 
+    def log_reasons(self) -> tuple[str, ...]:
+        """Return what a service's log says of this start: why it compiled or traced all the same."""
+        return cachesvc_client.report().reasons
+
     def names_ending(self, ending: str) -> tuple[str, ...]:
         """Return the restored files whose names end so, as ``kind/path``."""
         return tuple(sorted(name for name in self._before if name.endswith(ending)))

@@ -150,7 +150,7 @@ def _replay(request: PhaseRequest) -> PhaseResult:
     execution = replace(execution, result=restoring.add_files(execution.result))
     result = restoring.add_capture(compare_with_builder(request, execution))
     if request.name:
-        result = compare_speed(execution, result)
+        result = replace(compare_speed(execution, result), log_reasons=restoring.log_reasons())
     return replace(result, why_traced=(*process().all_kinds.not_recorded(), *process().all_kinds.explain(())))
 
 

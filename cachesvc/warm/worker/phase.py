@@ -113,7 +113,7 @@ class PhaseResult:
     compiled outputs with eager ones (compile), or restored outputs with the builder's (replay).
     ``capture``: the files that the process copied to the stage. ``keys``: the components of the keys that
     were compiled for. ``why_traced``: why functions were not recorded, or were traced although there is a
-    record.
+    record. ``log_reasons``: what the log of a service says of this start, of a replay from the registry.
     ``tokens``: what an engine generated, for each prompt.
     ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
@@ -151,6 +151,7 @@ class PhaseResult:
     graph_requests: dict[str, FactorValue] = field(default_factory=dict)
     keys: KeyFacts | None = None
     why_traced: tuple[str, ...] = ()
+    log_reasons: tuple[str, ...] = ()
     probe: dict[str, str] = field(default_factory=dict)
     tokens: tuple[tuple[int, ...], ...] = ()
     untimed: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from ..wire.requests.reports import STATES
 from .offer import ask_offer
 from .pull import registry_of
 
-Verdict = Literal["fits", "withheld", "refused", "differs"]
+Verdict = Literal["fits", "older", "withheld", "refused", "differs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ class FactorRow:
 class EntryVerdict:
     """Holds the comparison of one entry.
 
-    ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and the registry does not offer it
-    here), *refused* (it fits, and this client does not accept it), or *differs*. ``differences``: why the
+    ``verdict``: *fits* (a service here installs it), *older* (it fits, and a start installs a newer model's
+    entry in its place), *withheld* (it fits, and the registry does not offer it here), *refused* (it fits,
+    and this client does not accept it), or *differs*. ``differences``: why the
     entry is not installed; empty if it fits. ``recorded``: the differences by which only the compiler
     decides, or nobody.
     """
@@ -98,7 +99,7 @@ class Explanation:
         if not self.entries:
             return None
         first = self.entries[0]
-        unfit = next((judged for judged in self.entries if not judged.fits), first)
+        unfit = next((row for row in self.entries if not row.fits and row.verdict != "older"), first)
         return first if first.fits and first.reasons else unfit
 
 
@@ -184,10 +185,14 @@ def not_installed(
     for entry, error in refused.items():
         reasons[entry] = ("refused", Difference("trust", error.message, "as published", True, error.hint))
     offered = {revision.entry for revision in answer.revisions}
+    why = "not offered: it has expired, or another entry takes its place"
+    absent: tuple[Verdict, str] = ("withheld", why)
+    if answer.older:
+        found = "compiles find this one by their keys"
+        absent = ("older", f"a newer model's entry takes its place ({found}), or it has expired")
     for row in rows:
         if row.entry not in offered and row.entry not in reasons:
-            why = "not offered: it has expired, or another entry takes its place"
-            reasons[row.entry] = ("withheld", Difference("offer", why, "published", True, ""))
+            reasons[row.entry] = (absent[0], Difference("offer", absent[1], "published", True, ""))
     return reasons
 
 

@@ -20,7 +20,7 @@ from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Facts, Fingerprint
 from ..wire.names import Name, Tag
-from ..wire.requests.protocol import ResolveAnswer
+from ..wire.requests.protocol import MAX_RESOLVED, ResolveAnswer
 from .names import suggesting
 from .trust import registry_policy, trusts_anybody
 
@@ -61,7 +61,8 @@ def ask_offer(
     asked for proofs. Raises ``NotFound`` (no such name), ``Unavailable`` and what else ``Remote`` raises.
     """
     with suggesting(remote, name):
-        answer = remote.resolve(NameRequest(name, fallback, config.lane).request(environment))
+        request = NameRequest(name, fallback, config.lane).request(environment, limit=MAX_RESOLVED)
+        answer = remote.resolve(request)
     chosen = Name(name.namespace, name.name, answer.tag or name.tag)
     facts: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}
