@@ -18,7 +18,7 @@ OURS = (
     *("inductor", "triton", "cuda", "torch_extensions", "frames", "vllm", "tilelang"),
     *("flashinfer", "helion"),
 )
-"""The kinds of this distribution, by the names of their packages. The folder of the first may hold others'."""
+"""The kinds of this distribution, by their packages' names. Other kinds may lie in the first one's folder."""
 
 
 def own_kinds() -> tuple[Kind, ...]:

@@ -11,7 +11,7 @@ FRAME = Hook(
     "every start traces, and `CACHESVC_WAIT=eager` waits",
     role="speed",
 )
-_NO_FRAMES = "an entry holds no frames, so its services trace"
+_NO_FRAMES = "an entry has no frames, so its services trace"
 SERIALIZE = Hook(
     "torch._dynamo.guards",
     "CheckFunctionManager.serialize_guards",

@@ -57,12 +57,13 @@ _AUTOTUNER, _TUNES, _NAMES_FOLDER = (
         path,
         f"{purpose} the timings of triton.autotune",
         "kernels of the application under triton.autotune may be tuned again",
+        since,
         role="gpu",
     )
-    for path, purpose in (
-        ("Autotuner.__init__", "keeps"),
-        ("Autotuner.check_disk_cache", "waits for, and records,"),
-        ("get_cache_manager", "finds the folder of"),
+    for path, purpose, since in (
+        ("Autotuner.__init__", "keeps", ""),
+        ("Autotuner.check_disk_cache", "waits for and records", ""),
+        ("get_cache_manager", "finds the folder of", "3.5"),
     )
 )
 
@@ -101,7 +102,7 @@ class TritonState(KindState):
         self._opened: Callable[[], None] = lambda: None
 
     def use_folder(self, root: Path) -> None:
-        """Note the folder in which restored libraries are looked for, and to which built ones are copied."""
+        """Note the folder that has restored libraries, and to which built ones are copied."""
         self._root = root
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:

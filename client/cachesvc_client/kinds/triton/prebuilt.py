@@ -74,7 +74,7 @@ class HelperRequest:
             return None
 
     def keep(self, built: Path, restored: Path | None) -> Path:
-        """Copy a library to where another host looks for it; return the library's path.
+        """Copy a library to where another host searches for it; return the library's path.
 
         A program may have named a folder for a while that it removes later, as Helion does while it searches:
         then ``restored``, the folder whose files travel, gets the library. Raises ``OSError`` if it cannot be

@@ -63,7 +63,7 @@ def source_of_object(guard: Any) -> Any:
 
 
 def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
-    """The guard itself holds all that it compares, as plain values."""
+    """The guard itself has all that it compares, as plain values."""
     return ""
 
 
