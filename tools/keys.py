@@ -67,7 +67,7 @@ equal; else the function is traced, and `explain` names the difference.
 - The code of every function that was traced, and what each name in it leads to.
 - Classes: their attributes by value, in order. Variables of the environment, answers that Dynamo turns into
   constants, names and keys that were looked up and were not there.
-- Which names lead to one object, and the order of the sets that the trace took for constants.
+- Which names lead to one object, and the order of the sets that the trace made constants.
 - Every guard of Dynamo's, by what it compares, as in this table. A guard that is not in it makes a frame that
   is not recorded.
 """

@@ -111,8 +111,8 @@ def test_a_false_hit_is_found_where_keys_lack_the_dtype_of_autocast(
 # The hunt ---------------------------------------------------------------------------------------
 
 FEW_CASES = (
-    "^(control: a module|objects: global, in function|libraries: a helper, module|"
-    "same objects: is, of lists)$"
+    "^(control: a module|objects: global, in function|libraries: a helper, module"
+    "|same objects: is, of lists)$"
 )
 
 

@@ -68,4 +68,4 @@ def test_a_graph_that_holds_tensors_is_refused() -> None:
     graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
     frame = stored.RecordedFrame(code=None, backend="")
     why = graph_facts.note_graph(frame, graph, operators.RegisteredFunctions())
-    assert why == "the graph holds tensors, which are no inputs of it"
+    assert why == "the graph has tensors that are no inputs of it"

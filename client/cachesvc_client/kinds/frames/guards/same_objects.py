@@ -1,8 +1,8 @@
 """Says which names of a frame's guards lead to one object, and which to several.
 
-Dynamo guards that two names lead to one object. It does not guard that they lead to two, and two objects may
-have the same words: a trace that asks ``a is b``, or writes to ``a`` and reads ``b``, has another answer
-where the two are one.
+Dynamo guards that two names lead to one object, and not that they lead to two; and two objects may have the
+same words. A trace that asks ``a is b``, or writes to ``a`` and reads ``b``, has another answer where the two
+are one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Says in which order a program goes through the sets that a trace took for constants.
+"""Says in which order a program goes through the sets that a trace made constants.
 
 Two equal sets may have two orders, by how they were filled. Dynamo compares them as sets, and its trace goes
 through them in the order of its process.
@@ -24,10 +24,10 @@ class SetOrders:
         self._of_hashes: set[str] = set()
         """Names of the sets whose order is another one in each process (``PYTHONHASHSEED``)."""
         self._asked: set[str] = set()
-        """Names of the sets of which a trace asked what they hold."""
+        """Names of the sets whose members a trace asked for."""
 
     def note(self, guard: Any, value: Any) -> None:
-        """Take the order of a set that a guard compares."""
+        """Note the order of a set that a guard compares."""
         kind = guard.create_fn_name()
         if kind in _MEMBERSHIP:
             self._asked.add(guard.name)
@@ -37,7 +37,7 @@ class SetOrders:
                 self._of_hashes.add(guard.name)
 
     def orders(self) -> dict[str, str]:
-        """Return the orders by name: of texts only where a trace does not ask what the set holds, which it
-        seldom does where it goes through it. Else no other process would have such a frame."""
+        """Return the orders by name: of texts only where a trace does not ask whether something is in
+        the set, which it seldom does where it reads the set in order. Else no other process could use it."""
         left_out = self._of_hashes & self._asked
         return {name: order for name, order in self._orders.items() if name not in left_out}

@@ -68,7 +68,7 @@ def note_graph(frame: RecordedFrame, graph: Any, registered: operators.Registere
     for value in (*targets.called(graph), *targets.modes()):
         return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
     if any(True for _ in (*graph.parameters(), *graph.buffers())):
-        return "the graph holds tensors, which are no inputs of it"
+        return "the graph has tensors that are no inputs of it"
     if kernels := list(user_kernels.describe_kernels(nodes)):
         return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)

@@ -48,11 +48,9 @@ _PURE_MODULES = frozenset({
 _IMPURE_METHODS = ("__hash__", "__sizeof__", "__repr__", "__reduce__", "__reduce_ex__")
 """Methods of builtin classes whose answer is another one in each process."""
 _COMPARED_OF_TENSORS = frozenset(
-    {
-        *("device", "dtype", "grad", "itemsize", "layout", "nbytes", "ndim", "requires_grad", "shape"),
-    }
+    ("device", "dtype", "grad", "itemsize", "layout", "nbytes", "ndim", "requires_grad", "shape")
 )
-"""Attributes of a tensor that its guards compare, besides those that say which kind of tensor it is."""
+"""Attributes of a tensor that its guards compare, besides those that say which kind it is."""
 _NUMBERS = (int, float, bool, complex)
 _ADDRESS = " at 0x"
 
@@ -193,7 +191,7 @@ class ReadsHooks:
 
 
 def _is_compared(name: str) -> bool:
-    """Return whether guards compare an attribute of a tensor; those that a program gives a tensor too."""
+    """Return whether guards compare an attribute of a tensor; those that a program set, too, have some."""
     import torch
 
     is_kind = name.startswith("is_") and name != "is_leaf"
