@@ -29,7 +29,9 @@ class ForgetsNothing(CudaState):
 
 
 WRONG: dict[str, Callable[[Kind], Kind]] = {
-    "test_names_and_variables_are_valid_and_unique": lambda kind: replace(kind, variable="TRITON_CACHE_DIR"),
+    "test_names_and_variables_are_valid_and_unique": lambda kind: replace(
+        kind, folder=replace(kind.folder, variable="TRITON_CACHE_DIR")
+    ),
     "test_no_rule_knows_another_path": lambda kind: with_rule(kind, FileRule(r".*")),
     "test_files_of_the_compiler_are_known": lambda kind: with_rule(kind, FileRule(r"other")),
     "test_a_fresh_state_has_used_nothing": lambda kind: replace(kind, start=ForgetsNothing),
