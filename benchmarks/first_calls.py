@@ -175,7 +175,7 @@ def _run(model: str, side: Side, folder: Path, number: int, more: Sequence[str])
     answer = host.serve(model, *options, compilers=False, **variables)
     shutil.rmtree(host.folder)
     report, observed = answer["cachesvc"], answer["observed"]
-    if report["state"] != "hit" or observed["traces"] or answer["called"]:
+    if report["state"] != "hit" or observed["torch"]["traces"] or answer["called"]:
         raise Failed(f"{model}, {side.name}: {report['state']}: {report['reasons']} {report['why_traced']}")
     print(f"{model}, {side.name}: first call {answer['seconds']['first']:.3f} s", flush=True)
     return answer

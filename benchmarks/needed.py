@@ -115,7 +115,7 @@ def _starts(answers: list[dict[str, Any]]) -> dict[str, Any]:
 
     return {
         "states": sorted({answer["state"] for answer in answers}),
-        "compilations": middle(lambda answer: answer["observed"]["graphs_compiled"]),
+        "compilations": middle(lambda answer: answer["observed"]["torch"]["graphs_compiled"]),
         "bytes_moved": middle(lambda answer: answer["bytes_moved"]),
         "installed": middle(lambda answer: answer["installed"]),
         "wait_seconds": middle(lambda answer: answer["seconds"]["wait"]),

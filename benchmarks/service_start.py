@@ -369,7 +369,7 @@ class Starts:
                 return text
 
             answer = json.loads(line())
-            if method == FRAMES and answer["observed"]["traces"]:
+            if method == FRAMES and answer["observed"]["torch"]["traces"]:
                 self.notes.append("steady state: the process without traces traced")
 
             def block(calls: int, what: str = "") -> Any:

@@ -180,10 +180,10 @@ def measure(name: str, bundle: str, reference: Path) -> dict[str, Any]:
             "tuning_runs": counts.tuning_runs,
             "compiler_processes": counts.compiler_processes,
             "counts": {
-                part: getattr(counts, part)
+                part: getattr(counts.torch, part)
                 for part in ("graphs_compiled", "triton_compilations", "worker_jobs", "cpp_builds", "traces")
             },
-            "hits": [counts.aot_hits, counts.fx_hits],
+            "hits": [counts.torch.aot_hits, counts.torch.fx_hits],
             "processes": [item[-80:] for item in counts.processes],
             **compare(first, eager, reference),
             "steady_us": steady(lambda: compiled(**inputs)),

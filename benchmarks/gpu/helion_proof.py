@@ -147,7 +147,7 @@ def line(name: str, answer: Answer) -> str:
     seconds, observed, own = answer["seconds"], answer["observed"], answer["helion"]
     attached = answer["state"] != "unused"
     searches = observed["tuned_by_kinds"] if attached else own.get("cache_miss", 0)
-    kernels = observed["triton_compilations"] if attached else "-"
+    kernels = observed["torch"]["triton_compilations"] if attached else "-"
     calls = sum(value for step, value in seconds.items() if step not in ("import", "all"))
     outcome = answer["state"] if attached else "not attached"
     return (

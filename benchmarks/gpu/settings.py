@@ -465,7 +465,7 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
         "allowed": _allowed(eager, value),
         "compilations": observation.compilations,
         "compilers": observation.compiler_processes,
-        "hits": observation.aot_hits + observation.fx_hits,
+        "hits": observation.torch.aot_hits + observation.torch.fx_hits,
         "seconds": round(seconds, 2),
     }
     if expected is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -16,6 +17,11 @@ T = TypeVar("T")
 RevisionId = Annotated[str, typer.Argument(help="A revision's digest, or 4 or more of its first hex digits.")]
 WebhookId = Annotated[str, typer.Argument(help="The receiver's id, of webhooks list.")]
 EntryId = Annotated[str, typer.Argument(help="An entry's digest, or 4 or more of its first hex digits.")]
+
+
+def begins_entry(text: str) -> bool:
+    """Return whether a text is the digest of an entry, or begins one."""
+    return re.fullmatch(r"(sha256:)?[0-9a-fA-F]{4,64}", text) is not None
 
 
 def examples(*lines: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -13,10 +12,7 @@ from cachesvc_client.console.listing import print_listing
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import app, completion
-from .arguments import examples, parse_namespace
-
-_ENTRY = re.compile(r"(sha256:)?[0-9a-fA-F]{4,64}")
-"""What ``show`` takes for the beginning of an entry's digest."""
+from .arguments import begins_entry, examples, parse_namespace
 
 
 def _row_count(text: str) -> int:
@@ -153,7 +149,7 @@ def show(
     from cachesvc_client.queries.pull import registry_of
 
     with registry_of(Config.read()) as registry:
-        if _ENTRY.fullmatch(what):
+        if begins_entry(what):
             entry = read_entry(registry, what)
             print_json(entry, "entry") if as_json else print_entry(entry)
             return

@@ -160,5 +160,7 @@ def _folder(out: Path | None) -> Path | None:
 
 def _remarks(spec: Path) -> dict[str, str]:
     """Return, for people, which spec this is, and the commit that a CI system names."""
-    commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
-    return {"spec": spec.name, **({"commit": commit[:64]} if commit else {})}
+    from cachesvc.warm.report.head import ci_commit
+
+    commit = ci_commit()
+    return {"spec": spec.name, **({"commit": commit} if commit else {})}

@@ -88,9 +88,7 @@ def report_each(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAn
 
 
 def _count_together(registry: Registry, sent: Sequence[SentReport]) -> list[ReportAnswer | Exception]:
-    answers: list[ReportAnswer | Exception] = [
-        ReportAnswer(_counted(each.request), replaces=True) for each in sent
-    ]
+    answers: list[ReportAnswer | Exception] = [ReportAnswer(_counted(each.request)) for each in sent]
     moved: set[Namespace] = set()
     try:
         registry.packs.reserve.demand()

@@ -9,6 +9,7 @@ from pathlib import Path
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.node.safe_files import PRIVATE
 from cachesvc_client.wire.manifest.records import PAYLOAD_TYPE, Manifest, Statement, Workload
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 
@@ -71,6 +72,16 @@ RULES = {
         ),
     ),
 }
+
+
+def contents(roots):
+    """Return {kind/path: bytes} of all files, without the private folder."""
+    return {
+        f"{kind}/{path.relative_to(root)}": path.read_bytes()
+        for kind, root in roots.items()
+        for path in root.rglob("*")
+        if path.is_file() and PRIVATE not in path.parts
+    }
 
 
 def run_in_child(work) -> int:

@@ -123,7 +123,7 @@ def test_a_graph_that_nobody_published_is_compiled_and_the_others_still_come(
 ) -> None:
     answer = _start(tmp_path, registry, "new,small,newer").answer
     assert (answer["state"], answer["right"]) == ("partial", True)
-    assert answer["observed"]["graphs_compiled"] == 2
+    assert answer["observed"]["torch"]["graphs_compiled"] == 2
     assert list(answer["used"]) == [SMALL] and "of 1 revision used" in answer["line"]
 
 

@@ -111,10 +111,15 @@ def start(
         assert registry is not None
         env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
         words.append(f"publish={name}")
+    return run_on_host([str(PYTHON), str(PROGRAMS / "generate.py"), *words], place, {**env, **variables})
+
+
+def run_on_host(command: list[str], place: Path, env: dict[str, str]) -> EngineResult:
+    """Run a program to its end on the host ``place``."""
     result = subprocess.run(
-        [str(PYTHON), str(PROGRAMS / "generate.py"), *words],
+        command,
         cwd=place / "work",
-        env={**env, **variables},
+        env=env,
         capture_output=True,
         text=True,
         timeout=_SECONDS,

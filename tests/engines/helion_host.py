@@ -4,19 +4,17 @@ Helion's backend is Pallas in its interpreter, the one that searches without a G
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from benchmarks.hosts import trap
 from tests.e2e.registries import Served
 
-from .engine import HERE, PROGRAMS, EngineResult, called, engine_python
+from .engine import HERE, PROGRAMS, EngineResult, engine_python, run_on_host
 from .tilelang_host import host_environment
 
 PYTHON = HERE.parents[1] / ".torch" / "helion-1.5.1" / "bin" / "python"
 NAME = "team/helion"
 PALLAS = {"HELION_BACKEND": "pallas", "HELION_PALLAS_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
-_SECONDS = 600
 
 
 def helion_python() -> Path:
@@ -42,13 +40,4 @@ def start(
         if publish:
             env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
     env["PATH"] = str(trap(place / "trap"))
-    result = subprocess.run(
-        [str(PYTHON), str(program), *arguments],
-        cwd=place / "work",
-        env={**env, **variables},
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
+    return run_on_host([str(PYTHON), str(program), *arguments], place, {**env, **variables})

@@ -72,7 +72,7 @@ def test_an_engine_is_warm_when_another_start_compiles_nothing_without_a_compile
     assert warmed["revision"] and warmed["replays"] == 2
     observed = warmed["observed"]
     assert (observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]) == NOTHING
-    assert observed["aot_hits"] >= 1
+    assert observed["torch"]["aot_hits"] >= 1
     # An artifact, which vLLM saves and cannot load on a CPU; and the description of the model's class, which
     # the process that owns the engine cannot take: vLLM gives the worker another number of threads.
     assert warmed["kinds"]["vllm"]["files_before"] == 2

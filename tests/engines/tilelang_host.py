@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from benchmarks.hosts import trap
 from tests.e2e.harness import environment
 from tests.e2e.registries import Served
 
-from .engine import HERE, PROGRAMS, EngineResult, called, engine_python
+from .engine import HERE, PROGRAMS, EngineResult, engine_python, run_on_host
 
 PYTHON = HERE.parents[1] / ".torch" / "tilelang-0.1.15" / "bin" / "python"
 NVCC = HERE.parents[1] / ".torch" / "nvcc-13.0" / "nvidia" / "cu13"
 """The toolkit that ``make test-engines`` downloads for kernels for CUDA."""
 NAME = "team/kernels"
-_SECONDS = 600
 
 
 def tilelang_python(cuda: bool = False) -> Path:
@@ -55,16 +53,7 @@ def start(
             env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
     if not compilers:
         env["PATH"] = str(without_compiler(place / "trap"))
-    result = subprocess.run(
-        [str(PYTHON), str(PROGRAMS / program), *arguments],
-        cwd=place / "work",
-        env={**env, **variables},
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
+    return run_on_host([str(PYTHON), str(PROGRAMS / program), *arguments], place, {**env, **variables})
 
 
 def build(place: Path, registry: Served, program: str, **variables: str) -> EngineResult:

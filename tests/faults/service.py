@@ -141,7 +141,7 @@ if "report" in options:
                 "state": report.state,
                 "reasons": list(report.reasons),
                 "folder": os.environ.get("TORCHINDUCTOR_CACHE_DIR"),
-                "graphs": report.observed.graphs_compiled,
+                "graphs": report.observed.torch.graphs_compiled,
             },
             file,
         )

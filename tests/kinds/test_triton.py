@@ -226,7 +226,8 @@ triton.compile(ASTSource(kernel.doubled, kinds, {"BLOCK": 128}), target=GPUTarge
 utils = driver.CudaUtils()
 assert callable(utils.load_binary) and waited
 seen = observer.snapshot()
-counted = (seen.triton_compilations, seen.cpp_builds, seen.compiler_processes, len(recorded.folders))
+of_torch = (seen.torch.triton_compilations, seen.torch.cpp_builds)
+counted = (*of_torch, seen.compiler_processes, len(recorded.folders))
 print(*counted, triton.autotune(configs=[triton.Config({"BLOCK": 1})], key=[])(kernel.doubled).cache_results)
 print(driver.__file__)
 """

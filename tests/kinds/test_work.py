@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.kinds import own_kinds
 from cachesvc_client.wire.requests.reports import KindWork
 
@@ -13,10 +13,7 @@ def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:
 
 def test_seconds_by_kind_are_not_counted_twice():
     observation = Observation(
-        graphs_compiled=2,
-        cpp_builds=1,
-        triton_compilations=3,
-        worker_jobs=4,
+        torch=TorchWork(graphs_compiled=2, cpp_builds=1, triton_compilations=3, worker_jobs=4),
         counts={
             "torch_extensions": {"builds": 6},
             "tilelang": {"compilations": 2},

@@ -16,7 +16,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, RULES, kill_at_step, make_pack, run_in_child
+from packing import FILES, RULES, contents, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.kinds.rules import FileRule, KindRules
@@ -40,16 +40,6 @@ def roots(tmp_path):
 def install_pack(packed, roots, rules=RULES, **options):
     with PackReader(*packed) as reader:
         return install(reader, rules, roots, **options)
-
-
-def contents(roots):
-    """Return {kind/path: bytes} of all files, without the private folder."""
-    return {
-        f"{kind}/{path.relative_to(root)}": path.read_bytes()
-        for kind, root in roots.items()
-        for path in root.rglob("*")
-        if path.is_file() and PRIVATE not in path.parts
-    }
 
 
 def expected(roots, files=FILES):

@@ -11,7 +11,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, RULES, kill_at_step, make_pack, run_in_child
+from packing import FILES, RULES, contents, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.node import safe_files, staging
@@ -76,15 +76,6 @@ def fetch_and_install(root, packed, roots, download=None, before_install=lambda 
         before_install(path)
         with PackReader(path, manifest) as reader:
             return install(reader, RULES, roots, staged=staged)
-
-
-def contents(roots):
-    return {
-        f"{kind}/{path.relative_to(root)}": path.read_bytes()
-        for kind, root in roots.items()
-        for path in root.rglob("*")
-        if path.is_file() and PRIVATE not in path.parts
-    }
 
 
 def expected(roots, files=(*FILES, *BIG)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, with_reason
 from cachesvc_client.wire.digest import Digest
@@ -76,7 +76,7 @@ def test_a_restore_that_failed_is_a_miss_also_if_nothing_had_to_be_compiled():
 
 def test_pytorchs_own_hits_are_no_hits_of_cachesvc():
     """A user's warm folder hits too: no restored file was used, and nothing was compiled."""
-    assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"
+    assert judge(Observation(torch=TorchWork(fx_hits=3, aot_hits=3)), [use(0)]) == "unused"
 
 
 def test_use_is_counted_by_kernel_path_and_by_key():

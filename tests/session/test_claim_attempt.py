@@ -38,17 +38,21 @@ sys.stdin.read()
 """
 
 
-def start(registry: Registry, place: Path, **more: str) -> tuple[subprocess.Popen[str], dict]:
-    """Start a process that may publish. Return it with its answer after its first compile began."""
-    place.mkdir()
-    variables = {
+def publisher_of(registry: Registry) -> dict[str, str]:
+    """Return the variables of a process that publishes to a registry."""
+    return {
         "CACHESVC_URL": registry.url,
         "CACHESVC_TOKEN": registry.token,
         "CACHESVC_SIGNING_KEY": str(registry.key_path),
         "CACHESVC_TRUSTED_KEYS": str(registry.trust),
         "CACHESVC_MODE": "readwrite",
-        "CACHESVC_DEADLINE": "3",
     }
+
+
+def start(registry: Registry, place: Path, **more: str) -> tuple[subprocess.Popen[str], dict]:
+    """Start a process that may publish. Return it with its answer after its first compile began."""
+    place.mkdir()
+    variables = {**publisher_of(registry), "CACHESVC_DEADLINE": "3"}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         env={**clean_environment(place), **variables, **more},
@@ -117,14 +121,7 @@ def test_a_child_of_the_process_that_compiles_does_not_wait_for_it(
 ) -> None:
     """The parent waits for the child, as Helion's search does for the process that measures."""
     tmp_path.joinpath("host").mkdir()
-    variables = {
-        "CACHESVC_URL": registry.url,
-        "CACHESVC_TOKEN": registry.token,
-        "CACHESVC_SIGNING_KEY": str(registry.key_path),
-        "CACHESVC_TRUSTED_KEYS": str(registry.trust),
-        "CACHESVC_MODE": "readwrite",
-        "CACHESVC_DEADLINE": "20",
-    }
+    variables = {**publisher_of(registry), "CACHESVC_DEADLINE": "20"}
     answer = subprocess.run(
         [sys.executable, "-c", PARENT, PROGRAM],
         env={**clean_environment(tmp_path / "host"), **variables},

@@ -56,6 +56,13 @@ class Site:
         self.published[what] = publication
         return publication
 
+    def last_used(self, what: str) -> int | None:
+        """Return when the revision of an entry was last used, as the index has it."""
+        with self.inside.registry.index.read() as unit:
+            revision = unit.inventory.revision(self.published[what].revision)
+        assert revision is not None
+        return revision.last_used
+
     def start(self, what: str, node: str, state: str, token: str = "reporter", **more: Any) -> None:
         """Report a start with the entry ``what``, on a node of the builder's environment or of another
         ``fingerprint``."""

@@ -183,14 +183,8 @@ def test_explaining_is_no_use(own_site: Site) -> None:
     """Retention deletes what nobody used: an operator who looks is no service."""
     browser = own_site.browser("reader")
 
-    def last_used() -> int | None:
-        with own_site.inside.registry.index.read() as unit:
-            revision = unit.inventory.revision(own_site.published["llama"].revision)
-        assert revision is not None
-        return revision.last_used
-
-    before = last_used()
+    before = own_site.last_used("llama")
     own_site.inside.clock.now += USED_STEP_SECONDS + 1
     for link in explain_links(browser.page(LLAMA)):
         browser.page(link)
-    assert last_used() == before
+    assert own_site.last_used("llama") == before

@@ -412,16 +412,10 @@ def test_looking_at_the_coverage_is_no_use(own_site: Site) -> None:
     """Retention deletes what nobody used: an operator who looks is no service."""
     browser = own_site.browser("admin")
 
-    def last_used() -> int | None:
-        with own_site.inside.registry.index.read() as unit:
-            revision = unit.inventory.revision(own_site.published["llama"].revision)
-        assert revision is not None
-        return revision.last_used
-
-    before = last_used()
+    before = own_site.last_used("llama")
     own_site.inside.clock.now += USED_STEP_SECONDS + 1
     browser.page("/ui/coverage/team/llm/llama-8b")
-    assert last_used() == before
+    assert own_site.last_used("llama") == before
 
 
 def test_the_coverage_grid_has_pages(own_site: Site) -> None:

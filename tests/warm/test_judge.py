@@ -10,9 +10,9 @@ from cachesvc.warm.verdict import judge
 from cachesvc.warm.worker.phase import PhaseResult, Times
 from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 
-QUIET = PhaseResult("replay", observation=Observation(fx_hits=3, aot_hits=3))
+QUIET = PhaseResult("replay", observation=Observation(torch=TorchWork(fx_hits=3, aot_hits=3)))
 EXACT = PhaseResult("compile", comparisons={"a": Compared(0.0, 1.0, 0.1)})
 
 
@@ -22,9 +22,12 @@ def test_a_replay_that_does_nothing_is_settled():
 
 
 WORK = {
-    "compiled 1 graph that no entry held": {"graphs_compiled": 1, "compilations": 1},
-    "built 2 C++ kernels": {"cpp_builds": 2, "compilations": 2},
-    "compiled 3 Triton kernels": {"triton_compilations": 2, "worker_jobs": 1, "compilations": 3},
+    "compiled 1 graph that no entry held": {"torch": TorchWork(graphs_compiled=1), "compilations": 1},
+    "built 2 C++ kernels": {"torch": TorchWork(cpp_builds=2), "compilations": 2},
+    "compiled 3 Triton kernels": {
+        "torch": TorchWork(triton_compilations=2, worker_jobs=1),
+        "compilations": 3,
+    },
     "built 1 extension": {"counts": {"torch_extensions": {"builds": 1}}, "compilations": 1},
     "compiled 2 TileLang kernels": {"counts": {"tilelang": {"compilations": 2}}, "compilations": 2},
     "built 1 FlashInfer module": {"counts": {"flashinfer": {"builds": 1}}, "compilations": 1},
@@ -61,7 +64,7 @@ def test_added_files_errors_and_missing_observations_are_not_settled():
 def test_work_that_no_cache_saves_is_reported_with_its_meaning():
     why = "Can't cache HigherOrderOperator: graphsafe_run_with_rng_state"
     assert judge.uncacheable_graphs(
-        replace(EXACT, observation=Observation(bypassed=(why, "Reduce unsupported")))
+        replace(EXACT, observation=Observation(torch=TorchWork(bypassed=(why, "Reduce unsupported"))))
     ) == (
         f"PyTorch does not cache a graph of this model: {why}: gradient checkpointing on a GPU with its "
         "random state kept, which torch 2.13 caches (pytorch#185562)",

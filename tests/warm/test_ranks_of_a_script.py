@@ -12,7 +12,7 @@ from cachesvc.warm.spec.spec import parse_spec
 from cachesvc.warm.worker.main import as_rank
 from cachesvc.warm.worker.phase import CapturedFile, PhaseRequest, PhaseResult, Times
 from cachesvc.warm.worker.ranks import combine_files, rank_folder, result_file
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import SpecError
 
@@ -37,7 +37,12 @@ def leave(tmp_path, rank, **more):
     result = PhaseResult(
         "compile",
         times={"script": Times(1.0 + rank)},
-        observation=Observation(compilations=2, processes=("g++",), counters={"hits": 1}, bypassed=("why",)),
+        observation=Observation(
+            compilations=2,
+            processes=("g++",),
+            counts={"helion": {"searches": 1}},
+            torch=TorchWork(counters={"hits": 1}, bypassed=("why",)),
+        ),
         capture=tuple(captured),
         files_read=(f"inductor/{OWN}{rank}",),
         files_added=("inductor/x",),
@@ -52,7 +57,10 @@ def test_counts_are_summed_and_files_are_joined(phase_request, tmp_path):
         leave(tmp_path, rank)
     whole = combine_files(phase_request, tmp_path / "result.json")
     assert whole.observation == Observation(
-        compilations=4, processes=("g++", "g++"), counters={"hits": 2}, bypassed=("why",)
+        compilations=4,
+        processes=("g++", "g++"),
+        counts={"helion": {"searches": 2}},
+        torch=TorchWork(counters={"hits": 2}, bypassed=("why",)),
     )
     assert whole.times == {"script": Times(2.0)}
     assert whole.files_read == (f"inductor/{OWN}0", f"inductor/{OWN}1")

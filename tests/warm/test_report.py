@@ -15,7 +15,7 @@ from cachesvc.warm.verdict.results import Numbers, Outcome
 from cachesvc.warm.worker.phase import GraphBreak
 from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.wire.names import Name
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +45,7 @@ WARM = Outcome(
     graph_breaks=(GraphBreak("Call to `print` | no tracing", "models.py:7", 2),),
     recompiles=("forward: tensor 'x' size mismatch at index 0. expected 2, actual 3",),
     compared={"short": Compared(2.5e-06, 3.1, 0.0031), "drop": Compared(note="random")},
-    observed=Observation(fx_hits=1),
+    observed=Observation(torch=TorchWork(fx_hits=1)),
     replays=2,
     finalised=True,
     revision="sha256:" + "0" * 64,

@@ -26,13 +26,13 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Name
 
 MODEL = ModelFacts(None, {"a": {}}, "float32", "weights")
-BUSY = Observation(graphs_compiled=1, compilations=1)
-TUNED = Observation(graphs_compiled=1, compilations=1, tuning_runs=3)
+BUSY = Observation(torch=TorchWork(graphs_compiled=1), compilations=1)
+TUNED = Observation(torch=TorchWork(graphs_compiled=1), compilations=1, tuning_runs=3)
 EXACT = {"a": Compared(0.0, 1.0, 0.1)}
 
 
@@ -168,7 +168,7 @@ def test_all_files_stay_if_the_trim_makes_a_difference(warm):
 
 
 FRAMES = f"frames/{'0' * 64}.frames"
-TRACED = Observation(traces=2)
+TRACED = Observation(torch=TorchWork(traces=2))
 
 
 @pytest.mark.parametrize("tracing", ["auto", "never"])

@@ -89,7 +89,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert tiny["revision"].startswith("sha256:")
     assert tiny["observed"]["compilations"] == tiny["observed"]["tuning_runs"] == 0
     assert tiny["observed"]["compiler_processes"] == 0
-    assert tiny["observed"]["traces"] == 0 and "services of this entry do not trace" in tiny["notes"]
+    assert tiny["observed"]["torch"]["traces"] == 0 and "services of this entry do not trace" in tiny["notes"]
     assert tiny["numbers"]["restored_first_seconds"] < tiny["numbers"]["first_call_seconds"]
     share, frames = tiny["kinds"]["inductor"], tiny["kinds"]["frames"]["files_after"]
     assert frames == 1 and 0 < tiny["files_after"] - frames <= tiny["files_before"]
@@ -118,7 +118,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
 
     proven = warm(registry, path, "--target", "tiny", "--check", "--json")
     assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
-    assert proven.targets["tiny/default"]["observed"]["traces"] == 0
+    assert proven.targets["tiny/default"]["observed"]["torch"]["traces"] == 0
     assert proven.targets["tiny/default"]["numbers"]["eager_spread_seconds"] is not None
 
     printed = warm(registry, path, "--target", "tiny", "--report", "-")
@@ -227,7 +227,7 @@ def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path
     result = warm(plain_environment, path, "--out", tmp_path / "out", "--json")
     two = result.targets["two"]
     assert two["status"] == "warm", two
-    assert (two["observed"]["compilations"], two["observed"]["aot_hits"]) == (0, 4)
+    assert (two["observed"]["compilations"], two["observed"]["torch"]["aot_hits"]) == (0, 4)
     key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
     envelope, _ = open_bundle(Path(two["bundle"]))
     manifest = check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Annotated
 
@@ -22,7 +21,7 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound
 from cachesvc_client.wire.text import count_text
 
 from .. import completion
-from ..arguments import EntryId
+from ..arguments import EntryId, begins_entry
 from ..group import Group
 from . import admin
 from .connection import connect
@@ -158,10 +157,7 @@ def delete_entries(
 
 def _is_entry(registry: Connection, where: str) -> bool:
     """Return whether a text is an entry's digest or its beginning, and no namespace."""
-    beginning = where.removeprefix("sha256:")
-    if re.fullmatch(r"[0-9a-f]{4,64}", beginning) is None:
-        return False
-    return where != beginning or where not in namespaces_of(registry)
+    return begins_entry(where) and (":" in where or where not in namespaces_of(registry))
 
 
 def _matching(registry: Connection, where: str | None, facts: dict[str, object]) -> list[EntryRecord]:

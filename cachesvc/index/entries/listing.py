@@ -15,6 +15,7 @@ from cachesvc_client.wire.requests.protocol import EntrySummary, NameSummary
 
 from ..tables import EntryRow, RevisionRow
 from .fact_bytes import FACT_BYTES, first_within, rows_of
+from .records import heads
 
 LISTED = 5000
 """Rows of one listing, at most."""
@@ -165,14 +166,7 @@ def _under(
 
 
 def _summaries() -> Any:
-    return sa.select(
-        EntryRow.__table__.c,  # type: ignore[attr-defined]
-        col(RevisionRow.pack_size),
-        col(RevisionRow.files),
-        col(RevisionRow.fingerprint),
-        col(RevisionRow.scopes),
-        col(RevisionRow.measured),
-    ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+    return heads().add_columns(col(RevisionRow.scopes))
 
 
 def _summary(row: Any) -> EntrySummary:

@@ -66,11 +66,15 @@ class ReportHead:
         return [pair for pair in pairs if pair[1]]
 
 
+def ci_commit(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the commit that a CI system names; an empty text elsewhere."""
+    return (environ.get("GITHUB_SHA") or environ.get("CI_COMMIT_SHA") or "")[:64]
+
+
 def project_commit(spec: Path, environ: Mapping[str, str] = os.environ) -> str:
     """Return the commit of the project: the one that a CI system names, else that of the spec's checkout."""
     checkout = find_checkout(spec.absolute().parent)
-    named = environ.get("GITHUB_SHA") or environ.get("CI_COMMIT_SHA") or ""
-    return named[:64] or (checkout.commit if checkout else "")
+    return ci_commit(environ) or (checkout.commit if checkout else "")
 
 
 def target_lines(spec: Path) -> dict[str, int]:

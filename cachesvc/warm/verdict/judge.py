@@ -37,7 +37,7 @@ def compiles(result: PhaseResult) -> tuple[str, ...]:
 
 def traces(replay: PhaseResult) -> tuple[str, ...]:
     """Return what a fresh process traced, which recorded frames should have saved."""
-    count = replay.observation.traces if replay.observation else 0
+    count = replay.observation.torch.traces if replay.observation else 0
     return (f"traced {_count(count, 'function')}",) if count else ()
 
 
@@ -103,16 +103,16 @@ def unproven(compiled: PhaseResult, *, without_gpu: bool) -> list[str]:
 
 def uncacheable_graphs(compiled: PhaseResult) -> tuple[str, ...]:
     """Return why PyTorch does not cache all graphs, so that no bundle can hold them; empty if it does."""
-    return kinds_used.explain_uncached(compiled.observation.bypassed) if compiled.observation else ()
+    return kinds_used.explain_uncached(compiled.observation.torch.bypassed) if compiled.observation else ()
 
 
 def _work(observation: Observation) -> list[str]:
     reasons = []
-    if observation.graphs_compiled:
-        reasons.append(f"compiled {_count(observation.graphs_compiled, 'graph')} that no entry held")
-    if observation.cpp_builds:
-        reasons.append(f"built {_count(observation.cpp_builds, 'C++ kernel')}")
-    kernels = observation.triton_compilations + observation.worker_jobs
+    if observation.torch.graphs_compiled:
+        reasons.append(f"compiled {_count(observation.torch.graphs_compiled, 'graph')} that no entry held")
+    if observation.torch.cpp_builds:
+        reasons.append(f"built {_count(observation.torch.cpp_builds, 'C++ kernel')}")
+    kernels = observation.torch.triton_compilations + observation.torch.worker_jobs
     if kernels:
         reasons.append(f"compiled {_count(kernels, 'Triton kernel')}")
     of_kinds = list(kinds_used.counted(observation.counts))

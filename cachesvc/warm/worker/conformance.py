@@ -99,11 +99,11 @@ def _counts(probe: Probe) -> str:
     """Check that a compile is counted, and that a second one of the same graph is a hit without work."""
     output, expected, _, first = probe.run(_plain)
     again, _, _, second = probe.run(_plain)
-    if not first.graphs_compiled:
+    if not first.torch.graphs_compiled:
         return "a compile was not counted"
     if not (_equal(output, expected) and _equal(again, expected)):
         return "a compiled output differs from eager"
-    if not second.clean or not second.aot_hits:
+    if not second.clean or not second.torch.aot_hits:
         return "a graph that is in the cache was compiled again"
     return ""
 
@@ -130,7 +130,7 @@ def _canary(probe: Probe) -> str:
         output, expected, _, observed = probe.run(_plain)
     finally:
         probe.wrap = None
-    if not observed.aot_hits:
+    if not observed.torch.aot_hits:
         return "no restored graph was there to watch"
     if not called:
         return "the canary was not called"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.hooks.counters import Observation
@@ -75,17 +75,23 @@ def _slowest(times: Sequence[Mapping[str, Times]]) -> dict[str, Times]:
 
 
 def _sum(observations: Sequence[Observation]) -> Observation:
-    sums: dict[str, object] = {}
-    for field in fields(Observation):
-        values = [getattr(one, field.name) for one in observations]
-        if isinstance(values[0], dict):
-            sums[field.name] = dict(sum((Counter(value) for value in values), Counter()))
-        elif isinstance(values[0], tuple):
-            items = [item for value in values for item in value]
-            sums[field.name] = items if field.name == "processes" else list(dict.fromkeys(items))
-        else:
-            sums[field.name] = sum(values)
-    return codec.build(Observation, codec.plain(sums))
+    return codec.build(Observation, codec.plain(_summed(observations)))
+
+
+def _summed(values: Sequence[Any], name: str = "") -> Any:
+    """Return the sum of equal fields, part by part; of texts each once, but of ``processes`` all."""
+    first = values[0]
+    if is_dataclass(first):
+        return {
+            one.name: _summed([getattr(of, one.name) for of in values], one.name) for one in fields(first)
+        }
+    if isinstance(first, dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: _summed([value[key] for value in values if key in value]) for key in keys}
+    if isinstance(first, tuple):
+        items = [item for value in values for item in value]
+        return items if name == "processes" else list(dict.fromkeys(items))
+    return sum(values)
 
 
 def _union(names: Sequence[Sequence[str]]) -> tuple[str, ...]:

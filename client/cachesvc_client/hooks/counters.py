@@ -93,6 +93,28 @@ _installed = False
 
 
 @dataclass(frozen=True, slots=True)
+class TorchWork:
+    """Holds what PyTorch and Triton themselves did.
+
+    Attributes:
+        counters: PyTorch's own counters that concern caches.
+        bypassed: Reasons for which PyTorch keeps graphs of this process in no cache, in PyTorch's words, each
+            once. No entry can hold such graphs.
+        traces: Functions, up to a graph break, that Dynamo traced.
+    """
+
+    graphs_compiled: int = 0
+    cpp_builds: int = 0
+    triton_compilations: int = 0
+    worker_jobs: int = 0
+    fx_hits: int = 0
+    aot_hits: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    bypassed: tuple[str, ...] = ()
+    traces: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Holds the counts since an observer began; `wire.codec.plain` makes JSON of it.
 
@@ -104,31 +126,20 @@ class Observation:
         counts: What kinds count, by kind and event.
         processes: Programs that this process started, then those that Python children started; empty
             without ``audit``.
-        counters: PyTorch's own counters that concern caches.
         missing: Functions that could not be counted in this version.
         seconds: Seconds that this process spent, by the name of the count.
-        traces: Functions, up to a graph break, that Dynamo traced.
-        bypassed: Reasons for which PyTorch keeps graphs of this process in no cache, in PyTorch's words, each
-            once. No entry can hold such graphs.
+        torch: What PyTorch and Triton themselves did.
     """
 
     compilations: int = 0
     tuning_runs: int = 0
     compiler_processes: int = 0
-    graphs_compiled: int = 0
-    cpp_builds: int = 0
-    triton_compilations: int = 0
-    worker_jobs: int = 0
     tuned_by_kinds: int = 0
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    fx_hits: int = 0
-    aot_hits: int = 0
     processes: tuple[str, ...] = ()
-    counters: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
-    bypassed: tuple[str, ...] = ()
-    traces: int = 0
+    torch: TorchWork = field(default_factory=TorchWork)
 
     @property
     def clean(self) -> bool:
@@ -167,24 +178,26 @@ class Observer:
             + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"])
             + kinds.tuned,
             compiler_processes=max(compilers, now["cpp_commands"]),
-            graphs_compiled=now["graphs_compiled"],
-            cpp_builds=now["cpp_builds"],
-            triton_compilations=now["triton_compilations"],
-            worker_jobs=now["worker_jobs"],
             tuned_by_kinds=kinds.tuned,
             counts=kinds.counts,
-            fx_hits=counters["inductor.fxgraph_cache_hit"],
-            aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,
-            counters={name: count for name, count in sorted(counters.items()) if count},
             missing=tuple(sorted(missing)),
             seconds={
                 name: round(total - self._spent_before.get(name, 0.0), 4)
                 for name, total in sorted(spent.items())
                 if total > self._spent_before.get(name, 0.0)
             },
-            bypassed=tuple(bypassed[self._bypassed_before :]),
-            traces=now["frames_traced"],
+            torch=TorchWork(
+                graphs_compiled=now["graphs_compiled"],
+                cpp_builds=now["cpp_builds"],
+                triton_compilations=now["triton_compilations"],
+                worker_jobs=now["worker_jobs"],
+                fx_hits=counters["inductor.fxgraph_cache_hit"],
+                aot_hits=counters["aot_autograd.autograd_cache_hit"],
+                counters={name: count for name, count in sorted(counters.items()) if count},
+                bypassed=tuple(bypassed[self._bypassed_before :]),
+                traces=now["frames_traced"],
+            ),
         )
 
     @staticmethod

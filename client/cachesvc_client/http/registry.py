@@ -70,8 +70,8 @@ class Remote(Calls):
         """Returns the bytes of the answer, ``limit`` at most, and their age, for the node's cache of answers;
         ``parse_resolved`` reads them.
 
-        The age: seconds since the registry read its index, at most. An answer of a registry that sends no
-        age (an older version) is as old as a registry's answer may be.
+        The age: seconds since the registry read its index, at most. An answer without an age is as old as a
+        registry's answer may be.
         """
         body, began = codec.canonical(request), time.monotonic()
         answer = self.exchange.call(

@@ -51,7 +51,7 @@ def make_report(
     used_keys = process.all_kinds.found_keys() - set(process.output.components.missed)
     used = uses(installed, process.all_kinds.used_paths(), used_keys, process.output.models)
     state = judge(observed, used, failed)
-    retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
+    retraced = observed.torch.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced
     missed = state == "miss" and not observed.clean
     here: Facts = process.output.here() if explained or missed else {}
@@ -123,9 +123,9 @@ def _reasons(
     yield from aside
     if aside:
         in_keys = ()
-    bypasses = tuple(map(explain_bypass, observed.bypassed))
+    bypasses = tuple(map(explain_bypass, observed.torch.bypassed))
     # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
-    missed = bool(observed.counters.get("inductor.fxgraph_cache_miss"))
+    missed = bool(observed.torch.counters.get("inductor.fxgraph_cache_miss"))
     if not missed:
         yield from bypasses
     yield from (difference.advice for difference in differing)
@@ -136,9 +136,9 @@ def _reasons(
     yield from of_kinds
     if again:
         yield f"{count_text(again, 'graph')} traced again in this start: {TRACED_AGAIN}"
-    known = aside or differing or in_keys or observed.bypassed or canary or of_kinds
+    known = aside or differing or in_keys or observed.torch.bypassed or canary or of_kinds
     if state in ("inert", "partial") and not known:
-        only_kernels = observed.cpp_builds and not observed.graphs_compiled
+        only_kernels = observed.torch.cpp_builds and not observed.torch.graphs_compiled
         yield ONLY_KERNELS if only_kernels else SAME_KEYS if same else OTHER_KEYS
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)

@@ -89,7 +89,6 @@ class Reporter:
             self._over = not error.retry
             return
         self.sent, self._last, self._count = True, replace(message, replaces=None), self._count + 1
-        self._over = not answer.replaces  # a registry of an earlier release would count the start again
         for revision in answer.quarantined:
             text = "%s: inert here and elsewhere, not offered to this environment any more"
             logger.write(logging.WARNING, text, revision)

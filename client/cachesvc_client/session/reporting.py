@@ -1,23 +1,28 @@
-"""Owns `Reporting`: what a process says of its start, in the log, to the registries and on this node."""
+"""Owns `Reporting`: what a process says of its start, in the log, to the registries and on this node.
+
+`SessionReports` says to the registry of each session how its restore ended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..environment.variables import is_mode_off
 from ..outcome.log import OutcomeLog
 from ..outcome.report import make_report
+from ..outcome.send import Reporter, cold_start
 from ..outcome.start_log import StartLog
 from ..process.events import Listener
 from ..ranks.job import this_job
-from .outcome import SessionReports, explain_end
+from ..wire.errors import Incompatible, NotFound, Untrusted
 
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..hooks.activity import Moment
     from ..outcome.judge import Report
     from ..process.process import Process
+    from ..wire.requests.reports import ColdStart
     from .canary_watch import CanaryWatch
     from .missed_keys import MissedKeys
     from .session import Session
@@ -38,7 +43,7 @@ class Reporting(Listener):
     def report(self, moment: Moment | None = None) -> Report:
         """Return the `outcome.judge.Report` of this process. ``moment``: why the watch asks for it."""
         results = [session.result for session in self._sessions if session.result is not None]
-        ends = (line for session in self._sessions for line in explain_end(session))
+        ends = (line for session in self._sessions for line in _explain_end(session))
         failed = any(session.error is not None for session in self._sessions)
         unattached = "" if self._sessions else _why_not_attached()
         return make_report(self._process, results, ends, self._canary.lines(moment), failed, unattached)
@@ -100,3 +105,60 @@ def _why_not_attached() -> str:
     if is_mode_off():
         return "cachesvc is switched off in this process: CACHESVC_MODE=off"
     return "this process is not attached: call attach() in it, or start it by cachesvc-client run"
+
+
+def _explain_end(session: Session) -> Iterable[str]:
+    """Yield the lines of a report that say how the restore of a session ended."""
+    end = "" if session.error is None else f"{session.label}: not restored: {session.error}"
+    if end:
+        yield end
+    elif not session.attempt.over:
+        yield f"{session.label}: still {session.status}"
+    elif session.status == "stored":
+        yield f"{session.label}: came after the deadline, stored on this node for the next start"
+    problems = () if session.result is None else session.result.problems
+    yield from (one for one in problems if one.removeprefix(f"{session.label}: ") not in end)
+
+
+class SessionReports:
+    """Sends the report of this process to the registry of each session."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._reporters: dict[Session, Reporter] = {}
+        """By session, what sends to its registry, once there was something to report."""
+
+    @property
+    def sent(self) -> bool:
+        """Return whether any registry has a report of this start."""
+        return any(reporter.sent for reporter in self._reporters.values())
+
+    def send(self, session: Session, report: Report, moment: Moment, deadline: float) -> None:
+        """Send ``report`` to a session's registry, if that is allowed, and the registry's revisions were
+        installed or this start compiled for want of them.
+
+        Raises nothing of a registry.
+        """
+        config, result, fingerprint = session.config, session.result, self._process.fingerprint
+        if config is None or result is None or fingerprint is None:
+            return
+        if config.bundle is not None or not (config.report and config.url and config.token):
+            return
+        revisions = [*result.installed, *result.unusable.all()]
+        cold = None if revisions else self._cold_start(session, report)
+        if not revisions and cold is None:
+            return
+        reporter = self._reporters.setdefault(session, Reporter(config))
+        reporter.send_changes(report, revisions, fingerprint, moment, deadline, cold)
+
+    def _cold_start(self, session: Session, report: Report) -> ColdStart | None:
+        """Return what a session wanted and the registry did not have; ``None`` if nothing was compiled, or
+        if the registry did not answer: a start without it is not cold for want of an entry."""
+        config, error = session.config, session.error
+        answered = error is None or isinstance(error, (NotFound, Incompatible, Untrusted))
+        if report.observed.clean or not session.requests or not session.ready or not answered:
+            return None
+        left = session.result is not None and session.result.more
+        if config is None or config.mode == "off" or session.status == "stored" or left:
+            return None
+        return cold_start((one.name for one in session.requests), config.lane, self._process.output.models)

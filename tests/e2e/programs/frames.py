@@ -181,7 +181,7 @@ differences = [float((one - other).abs().max()) for one, other in zip(outputs, e
 print(
     json.dumps(
         {
-            "traces": seen.traces,
+            "traces": seen.torch.traces,
             "imported": imported,
             "same_config": same_config,
             "kernel_names": names,

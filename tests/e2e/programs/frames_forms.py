@@ -39,7 +39,7 @@ def measured(form):
     eager = outputs(form)
     torch.compiler.set_stance("default")
     return {
-        "traces": after.traces - before.traces,
+        "traces": after.torch.traces - before.torch.traces,
         "compilations": after.compilations - before.compilations,
         "digest": hashlib.sha256(b"".join(one.contiguous().numpy().tobytes() for one in tensors)).hexdigest(),
         "difference": max(float((a - b).abs().max()) for a, b in zip(tensors, eager, strict=True)),

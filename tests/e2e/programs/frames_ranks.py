@@ -147,7 +147,7 @@ def measured(form):
     torch.compiler.set_stance("default")
     same = output.shape == eager.shape
     return {
-        "traces": after.traces - before.traces,
+        "traces": after.torch.traces - before.torch.traces,
         "compilations": after.compilations - before.compilations,
         "difference": float((output - eager).abs().max()) if same else float("inf"),
     }

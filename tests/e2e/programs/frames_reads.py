@@ -33,7 +33,7 @@ def measured(name):
     eager = models.RUNS[name]()
     torch.compiler.set_stance("default")
     return {
-        "traces": after.traces - before.traces,
+        "traces": after.torch.traces - before.torch.traces,
         "compilations": after.compilations - before.compilations,
         "difference": float((answer - eager).detach().abs().max()),
         "why": list(process().all_kinds.explain(())),

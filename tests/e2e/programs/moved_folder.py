@@ -99,7 +99,7 @@ answer = {
     "state": report.state,
     "reasons": list(report.reasons),
     "compilations": report.compilations,
-    "cpp_builds": report.observed.cpp_builds,
+    "cpp_builds": report.observed.torch.cpp_builds,
     "difference": difference,
     "variable": os.environ.get(VARIABLE),
     "line": report.line,

@@ -103,7 +103,7 @@ for line in sys.stdin:
             answer["difference"] = float((output - eager).abs().max())
     seen = process().output.observer.snapshot()
     answer |= {
-        "traces": seen.traces,
+        "traces": seen.torch.traces,
         "compilations": seen.compilations,
         "why": [*process().all_kinds.explain(())],
     }

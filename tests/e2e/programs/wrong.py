@@ -113,8 +113,8 @@ print(
             "state": report.state,
             "reasons": report.reasons,
             "compilations": report.compilations,
-            "graphs": report.observed.graphs_compiled,
-            "hits": report.observed.fx_hits,
+            "graphs": report.observed.torch.graphs_compiled,
+            "hits": report.observed.torch.fx_hits,
         }
     ),
     flush=True,

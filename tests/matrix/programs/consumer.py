@@ -67,7 +67,7 @@ def one(name):
         "compilers": observation.compiler_processes,
         "difference": float((output.double() - expected.double()).abs().max()) / scale,
         "eps": torch.finfo(output.dtype).eps,
-        "counters": plain(observation)["counters"],
+        "counters": plain(observation)["torch"]["counters"],
     }
 
 

@@ -164,7 +164,7 @@ def _work(observed: Observation, compile_seconds: float) -> KindWork:
     """Seconds inside of Triton are Triton's: they lie in those of Inductor."""
     from ...wire.requests.reports import KindWork
 
-    graphs = observed.graphs_compiled + observed.cpp_builds
+    graphs = observed.torch.graphs_compiled + observed.torch.cpp_builds
     seconds = compile_seconds - observed.seconds.get("triton_compilations", 0.0)
     runs = observed.tuning_runs - observed.tuned_by_kinds
     return KindWork(graphs, runs, round(max(0.0, seconds), 3))

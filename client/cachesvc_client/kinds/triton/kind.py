@@ -250,7 +250,7 @@ def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
 def _work(observed: Observation, compile_seconds: float) -> KindWork:
     from ...wire.requests.reports import KindWork
 
-    kernels = observed.triton_compilations + observed.worker_jobs
+    kernels = observed.torch.triton_compilations + observed.torch.worker_jobs
     return KindWork(kernels, 0, round(observed.seconds.get("triton_compilations", 0.0), 3))
 
 

@@ -107,8 +107,7 @@ class ReportRequest:
     has no time: the registry's clock counts.
 
     ``fingerprint``: the fingerprint of the resolve. ``replaces``: the last report of this start; the registry
-    counts this report instead of that one. ``cold``: of a start that has no ``revisions``, what it wanted; a
-    registry of an earlier release refuses such a report.
+    counts this report instead of that one. ``cold``: of a start that has no ``revisions``, what it wanted.
     """
 
     node: str
@@ -142,12 +141,10 @@ class ReportRequest:
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
     """Answers a report. ``counted``: number of revisions that were counted. ``quarantined``: revisions that
-    this environment is not offered any more. ``replaces`` says whether this registry takes another report of
-    the same start, which replaces this one."""
+    this environment is not offered any more."""
 
     counted: int
     quarantined: tuple[Digest, ...] = ()
-    replaces: bool = False
 
 
 def _check_count(what: str, value: int) -> None:
