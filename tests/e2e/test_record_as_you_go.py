@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from benchmarks.hosts import QUICK
+from cachesvc_client.bundle.seal import SigningKey
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
 from .conftest import Built
 from .harness import PROGRAMS, environment, run
-from .registries import Served, client, wait_for
+from .registries import Served, client, free_url, wait_for
 from .test_as_you_go import LANE, READWRITE, Service
 
 pytestmark = pytest.mark.compiles
@@ -141,3 +142,30 @@ def test_a_start_from_an_entry_of_the_trunk_records_nothing_for_a_lane(
         time.sleep(_QUIET)
         assert frames_below(tmp_path / "service") == 0
         assert reads.lines("published") == []
+
+
+def test_without_a_registry_the_third_start_of_a_node_does_not_trace(tmp_path: Path) -> None:
+    """The node keeps what it compiled, then its frames beside it. A change of the program traces."""
+    home = tmp_path / "node"
+    home.mkdir()
+    trusted = str(SigningKey.generate().public)
+    variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": trusted, "HOME": str(home)}
+
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (home / ".cache/cachesvc/v1/own").glob("*")}
+
+    with service(tmp_path / "first", "team/alone", **variables) as first:
+        assert first.call(4)["compilations"] > 0
+        compiled = wait_for(kept)
+    with service(tmp_path / "second", "team/alone", **variables) as second:
+        answer = second.call(4)
+        assert answer["traces"] > 1 and answer["compilations"] == 0, answer
+        recorded = wait_for(lambda: (now := kept()) != compiled and now)
+    with service(tmp_path / "third", "team/alone", **variables) as third:
+        answer = third.call(4)
+        assert (answer["traces"], answer["compilations"]) == (0, 0), answer
+        time.sleep(_QUIET)
+        assert kept() == recorded, "a start that does not trace writes nothing"
+    with service(tmp_path / "changed", "team/alone", "another_function", **variables) as changed:
+        answer = changed.call(4)
+        assert answer["traces"] > 0 and answer["why"], answer

@@ -62,18 +62,24 @@ class Keeper(Listener):
 
 
 def keep_own_results(process: Process) -> Path | None:
-    """Writes what this process compiled, and what it used of the node's own results, for the next start.
+    """Writes what this process compiled or recorded, and what it used of the node's own results, for the next
+    start.
 
-    Returns ``None`` if nothing was compiled, if it is too much, or if there is no folder for the node's key.
+    Returns ``None`` if it did neither, if it is too much, or if there is no folder for the node's key.
     Raises ``CacheSvcError`` and ``OSError``.
     """
     from ..publication.build_bundle import Draft, build_bundle
 
     path = process.own_results()
-    if path is None or process.output.observer is None or process.output.observer.snapshot().clean:
+    if path is None or process.output.observer is None:
+        return None
+    is_clean = process.output.observer.snapshot().clean
+    if is_clean and not process.records_own:
         return None
     key = node_key(make=False)
     selection = process.files.own_files(key.public if key else None)
+    if is_clean and not process.all_kinds.recorded():
+        return None
     if selection.text:
         _log.debug("not kept for this node's next start: %s", selection.text)
     files = [known.file for known in selection.files]

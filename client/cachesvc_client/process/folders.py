@@ -67,6 +67,8 @@ class ProcessFolders:
         """How many of these wait at a look-up, where they have no file open."""
         self.keeps_own = False
         """Whether what is compiled here is kept for the node's next start."""
+        self.records_own = False
+        """Whether what is recorded here is kept beside it."""
         self.captured = False
         """Whether what this process compiles is to be published."""
         self._used = False

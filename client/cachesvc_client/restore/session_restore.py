@@ -212,9 +212,17 @@ class SessionRestore:
             with self._process.installing, self._result.timed("install"):
                 if self._may_install():
                     self._result.own = restore_own_results(self._process)
+                    self._record_own()
         except CacheSvcError as error:
             self._result.problems.append(str(error))
         self._keep_own()
+
+    def _record_own(self) -> None:
+        """Record frames of what this node compiled itself, for its next start, if nothing else was installed:
+        the node's key signs no frame of another signer's graphs."""
+        if self._result.own is not None and not self._result.installed:
+            self._process.records_own = True
+            self._process.all_kinds.start_recording(serving=True)
 
     def _may_keep_own(self) -> bool:
         config = self._config

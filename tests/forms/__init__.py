@@ -1,0 +1,1 @@
+"""Make the table of program forms: which start without traces, and why the others do not."""
