@@ -146,7 +146,12 @@ def request(
         )
         for kind, work in report.kinds.items()
     }
-    why = dict.fromkeys(difference.component[:200] for difference in report.compared.key_differences)
+    compared = report.compared
+    words = [
+        *(row.factor for row in compared.differences),
+        *(row.component for row in compared.key_differences),
+    ]
+    why = dict.fromkeys(word[:200] for word in words)
     return ReportRequest(
         node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8], cold=cold
     )
