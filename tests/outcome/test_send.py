@@ -71,7 +71,7 @@ def test_the_request_has_no_names_and_only_revisions_of_this_registry() -> None:
     body = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
     text = canonical(body).decode()
     assert [row.revision for row in body.revisions] == [Digest.of(b"1"), Digest.of(b"3")]
-    assert body.why == ("operations", "grad mode"), "the factor and the component, not their values"
+    assert body.why == ("grad mode", "operations"), "the component and the factor, not their values"
     assert "gelu" not in text
     for secret in (socket.gethostname(), platform.node(), str(Path.home()), "/home/me", str(os.getpid())):
         assert len(secret) < 4 or secret not in text
