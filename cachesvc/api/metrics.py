@@ -25,7 +25,7 @@ from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.requests.claims import CLAIM_STATES
 from cachesvc_client.wire.requests.protocol import API_VERSION
-from cachesvc_client.wire.requests.reports import ReportRequest
+from cachesvc_client.wire.requests.reports import STATES, ReportRequest
 
 from .gauges import MirrorGauges, MissGauges, RegistryGauges
 
@@ -97,6 +97,8 @@ class Metrics:
             self._resolves.labels(outcome)
         for state in CLAIM_STATES:
             self._claims.labels(state)
+        for state in STATES:  # a rate does not see the first start of a series that was not there
+            self._starts.labels(state)
         for outcome in ("ok", "failed"):
             self._collections.labels(outcome)
 

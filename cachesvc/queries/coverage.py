@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
-import urllib.parse
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from cachesvc.schema.entries import EntryPage, EntryRecord
+from cachesvc.schema.entries import EntryRecord
 from cachesvc.schema.wanted import SeenEnvironment
+from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.config.settings import Config
 from cachesvc_client.console.tables import aligned, environment_label
-from cachesvc_client.http.registry import Remote
 from cachesvc_client.queries.explain import environment_facts, is_use_here
 from cachesvc_client.queries.names import suggesting
 from cachesvc_client.queries.pull import registry_of
+from cachesvc_client.queries.trust import registry_policy, trusts_anybody
+from cachesvc_client.trust.accept import Acceptance
 from cachesvc_client.wire.compare import INERT, WITHDRAWN, Difference, differences
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
-from cachesvc_client.wire.names import Lane, Name, Tag
+from cachesvc_client.wire.names import Lane, Name, Tag, Target
 from cachesvc_client.wire.partitions import Offered, known_partition, newest_of_targets
 from cachesvc_client.wire.requests.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
 
+from .covered_rows import entry_records, seen_environments
 from .planned import Plan, PlannedEnvironment, assumed
 
 COLD_SECONDS = 30 * 86_400
@@ -142,6 +144,24 @@ class CoveredEntries:
             self.name.namespace, self.name.name, here, tags=(self.name.tag,), lane=self.lane
         )
 
+    def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> ResolveAnswer:
+        """Return an answer with what services refuse that trust the same as ``acceptance`` among the rejected
+        entries; ``None``: no signer is judged."""
+        if acceptance is None:
+            return answer
+        expected = ExpectedStatement(self.name.namespace, self.name.name, (self.name.tag,), self.lane)
+        targets = {row.entry: row.target for row in self.summaries}
+        refused: dict[Digest, Rejected] = {}
+        for row in answer.revisions:
+            try:
+                acceptance.accept(row.envelope_bytes, expected)
+            except CacheSvcError as error:
+                why = Difference("trust", error.message, "as published", True, error.hint)
+                target = targets.get(row.entry, Target("unknown"))
+                refused[row.entry] = Rejected(row.entry, target, self.name.tag, (why,))
+        kept = tuple(row for row in answer.revisions if row.entry not in refused)
+        return replace(answer, revisions=kept, rejected=(*answer.rejected, *refused.values()))
+
     def rows(
         self, answers: Iterable[tuple[PlannedEnvironment, ResolveAnswer]]
     ) -> tuple[EnvironmentCells, ...]:
@@ -186,33 +206,25 @@ def cover(
             chosen,
             config.lane,
             tuple(visible),
-            tuple(_records(remote, chosen)),
+            tuple(entry_records(remote, chosen)),
             () if plan is None else plan.targets,
         )
         needed = not gate or (plan is not None and plan.needs_seen)
-        reported = _reported(remote, chosen, config.lane) if needed else ()
+        reported = seen_environments(remote, chosen, config.lane) if needed else ()
         rows = [] if gate else entries.environments(reported, time.time() - COLD_SECONDS)
         if plan is not None:
             planned = plan.environments(entries.seen(reported))
             there = {known_partition(one.facts) for one in rows}
             rows += [one for one in planned if one.label or known_partition(one.facts) not in there]
-        cells = entries.rows((one, remote.resolve(entries.request(one.facts))) for one in rows)
+        acceptance = config.acceptance(registry_policy(config, remote)) if trusts_anybody(config) else None
+        answers = ((one, remote.resolve(entries.request(one.facts))) for one in rows)
+        cells = entries.rows((one, entries.accepted(answer, acceptance)) for one, answer in answers)
     return Coverage(str(chosen), entries.targets, cells, gate, allowed)
 
 
 def by_torch(rows: Iterable[PlannedEnvironment]) -> list[PlannedEnvironment]:
     """Return environments in the order in which people look for them: by torch, device and interpreter."""
     return sorted(rows, key=lambda one: [_version(one.facts.get("torch")), *environment_label(one.facts)])
-
-
-def _reported(remote: Remote, name: Name, lane: Lane | None) -> Sequence[SeenEnvironment]:
-    """Return the environments that reported starts; none of a registry of a release that lists none."""
-    query = {"name": name.name, "tag": name.tag, **({"lane": lane} if lane else {})}
-    path = f"/v1/namespaces/{name.namespace}/environments?{urllib.parse.urlencode(query)}"
-    try:
-        return remote.rows(path, SeenEnvironment)
-    except NotFound:
-        return ()
 
 
 def _is_below(target: str, text: str) -> bool:
@@ -226,18 +238,6 @@ def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerpri
         with suppress(ValueError):  # halves of characters have no digest, and no environment has them
             environments[known_partition(one)] = one
     return environments
-
-
-def _records(remote: Remote, name: Name) -> list[EntryRecord]:
-    query = {"namespace": name.namespace, "name": name.name, "tag": name.tag}
-    rows: list[EntryRecord] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        path = "/v1/entries?" + urllib.parse.urlencode({**query, **({"cursor": cursor} if cursor else {})})
-        page = remote.call("GET", path, None, EntryPage)
-        rows += page.rows
-        cursor = page.next
-    return rows
 
 
 def _newer_models(records: Iterable[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
@@ -117,6 +118,18 @@ def test_an_environment_that_was_seen_cold_is_a_row(command, bundle, registry, a
     command("push", bundle("team/seen", content=b"of 2.14", torch="2.14.0+cpu"))
     status, cells = states(command, "team/seen")
     assert (status, set(cells.values())) == (0, {"warm"})
+
+
+def test_what_services_refuse_is_cold(command, bundle) -> None:
+    """A service that trusts the same keys as this machine installs nothing, so its next start compiles."""
+    command("push", bundle("team/refused"))
+    assert states(command, "team/refused") == (0, {("2.13.0+cpu", "bert/default"): "warm"})
+    other = {"CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public)}
+    for gate in ((), ("--gate", "--torch", "2.13.0+cpu")):
+        status, out, err = command("coverage", "team/refused", *gate, **other)
+        line = next(line for line in out.splitlines() if "bert/default is " in line)
+        assert status == 9 and "is cold on 2.13.0+cpu" in line and "trust: " in line, (out, err)
+        assert "signed by" in line, line
 
 
 def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:

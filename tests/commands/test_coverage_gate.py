@@ -98,17 +98,17 @@ def test_settings_by_which_the_compiler_decides_are_no_warm_start(command, bundl
 
 
 def test_an_environment_that_only_reported_a_cold_start_is_among_the_seen(command, bundle, registry) -> None:
-    command("push", bundle("team/seen"))
-    cold = ColdStart((ColdName(Namespace("team"), ShortName("seen")),))
+    command("push", bundle("team/only-reported"))
+    cold = ColdStart((ColdName(Namespace("team"), ShortName("only-reported")),))
     facts = {**detect({}), "torch": "2.14.1+cpu"}
     with Remote(registry.url, registry.token) as remote:
         remote.report(ReportRequest("0" * 32, facts, (), {"inductor": KindWork(1, 0, 9.0)}, cold=cold))
-    status, cells, answer = gate(command, "team/seen")
+    status, cells, answer = gate(command, "team/only-reported")
     assert status == 9
     assert [(torch, state) for torch, _, state in cells] == [("2.13.0+cpu", "warm"), ("2.14.1+cpu", "cold")]
     assert [row["starts"] for row in answer["environments"]] == [0, 1]
     digest = answer["environments"][1]["environment"]
-    status, cells, _ = gate(command, "team/seen", "--like", digest[:20], "--torch", "2.13.0")
+    status, cells, _ = gate(command, "team/only-reported", "--like", digest[:20], "--torch", "2.13.0")
     assert (status, cells) == (0, [("2.13.0+cpu", "bert/default", "warm")])
 
 

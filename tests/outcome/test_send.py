@@ -20,6 +20,7 @@ from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Compared, KeyDifference, Report, RevisionUse
 from cachesvc_client.outcome.send import node_id, request
 from cachesvc_client.wire.codec import build, canonical, parse_json
+from cachesvc_client.wire.compare import Difference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Name, Target
@@ -60,12 +61,18 @@ def test_the_request_has_no_names_and_only_revisions_of_this_registry() -> None:
         Observation(compilations=1),
         (use(1, state="inert"), use(2, state="inert"), use(3, state="inert")),
         kinds={"inductor": KindWork(1, 0, 2.5)},
-        compared=Compared(key_differences=(KeyDifference("grad mode", "True", "False"),) * 2),
+        compared=Compared(
+            differences=(
+                Difference("operations", "silu x1", "gelu x1", False, "warm the model that is served"),
+            ),
+            key_differences=(KeyDifference("grad mode", "True", "False"),) * 2,
+        ),
     )
     body = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
     text = canonical(body).decode()
     assert [row.revision for row in body.revisions] == [Digest.of(b"1"), Digest.of(b"3")]
-    assert body.why == ("grad mode",), "the component, not its values"
+    assert body.why == ("grad mode", "operations"), "the component and the factor, not their values"
+    assert "gelu" not in text
     for secret in (socket.gethostname(), platform.node(), str(Path.home()), "/home/me", str(os.getpid())):
         assert len(secret) < 4 or secret not in text
     user = getpass.getuser()

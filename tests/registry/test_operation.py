@@ -17,6 +17,7 @@ from registry_making import FINGERPRINT, Server, make, ok, refused
 
 import cachesvc
 from cachesvc.hot.short_cache import FRESH_SECONDS
+from cachesvc_client.wire.requests.reports import STATES
 from tests.services.process import free_port
 from tests.services.redis import redis_server
 
@@ -62,6 +63,8 @@ def test_metrics_count_requests_and_transfers(own_column_server: Server) -> None
     assert now["cachesvc_blob_bytes_total", "out"] == len(publication.pack)
     assert now["cachesvc_blob_calls_total", "put"] == 1
     assert now["cachesvc_starts_total", "hit"] == 2
+    # Of all states: a rate would not see the first start that compiles if its series began with it.
+    assert {now["cachesvc_starts_total", state] for state in STATES if state != "hit"} == {0}
     assert now["cachesvc_saved_seconds_total",] == 2.5
     assert now["cachesvc_gc_runs_total", "failed"] == 0
     assert now["cachesvc_database_connections", "used"] >= 0

@@ -145,7 +145,10 @@ def request(
         )
         for kind, work in report.kinds.items()
     }
-    why = dict.fromkeys(difference.component[:200] for difference in report.compared.key_differences)
+    compared = report.compared
+    words = [row.component for row in compared.key_differences]
+    words += [row.factor for row in compared.differences]
+    why = dict.fromkeys(word[:200] for word in words)
     return ReportRequest(
         node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8], cold=cold
     )

@@ -103,8 +103,8 @@ class ColdStart:
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
     """Reports one start of one process. It names no person and no machine: ``node`` is 32 hex digits that
-    mean nothing to others, and ``why`` names the components of keys that differed, without their values. It
-    has no time: the registry's clock counts.
+    mean nothing to others, and ``why`` names the factors and the components of keys that differed, without
+    their values. It has no time: the registry's clock counts.
 
     ``fingerprint``: the fingerprint of the resolve. ``replaces``: the last report of this start; the registry
     counts this report instead of that one. ``cold``: of a start that has no ``revisions``, what it wanted.

@@ -1,0 +1,32 @@
+"""Test that the simulated week runs, and that coverage and alerts are right in its first hours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hosts import ROOT
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("redis-server", "prometheus", "promtool"))),
+    reason="needs root, Redis and Prometheus",
+)
+
+
+def test_the_first_hours_of_a_week(tmp_path: Path) -> None:
+    report = tmp_path / "week.json"
+    command = [sys.executable, "-m", "benchmarks.week", "--days", "0.1", "--json", str(report)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    if "mount" in done.stderr and not report.exists():
+        pytest.skip("needs the right to mount")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())
+    assert found["questions"] >= 20 and found["agreed"] == found["questions"], found["disagreements"]
+    fired = {row["alert"]: row["fired"] for row in found["alerts"]}
+    assert len(fired) == 13 and fired["CachesvcTrustExpires"] and not fired["CachesvcRedisDown"]
