@@ -41,7 +41,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
 from cachesvc_client.node.installed import AcceptedRevision, RestoreResult
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.accept import accept_name, accept_resolved
 from cachesvc_client.restore.registry_access import RegistryAccess
@@ -199,8 +199,8 @@ def warm(served: Served, name: Name, targets: tuple[Target, ...], facts: dict[st
             key = graph_key(name, target, model)
             files = [SourceFile("inductor", f"fxgraph/{key[1:3]}/{key}/{'a' * 52}", key.encode())]
             workload = Workload(model=model_digest(name, model))
-            measured = {"first_call": 30.0}
-            draft = Draft(name, target, facts, workload, ("host",), measured=measured)
+            build = Build(measured={"first_call": 30.0})
+            draft = Draft(name, target, facts, workload, ("host",), build=build)
             build_bundle(files, draft, served.key, path)
             publish_bundle(remote, path, served.key)
 
@@ -254,7 +254,7 @@ def start(
             for one in accepted:
                 one.pack.fetch()
                 statement = one.manifest.statement
-                target.store.record_sequence(one.manifest.entry, statement.sequence, one.signer)
+                target.store.marks.record_sequence(one.manifest.entry, statement.sequence, one.signer)
     except CacheSvcError as error:
         why = error.message
         accepted = []

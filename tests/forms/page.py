@@ -14,14 +14,15 @@ _MOST = 200
 """Letters of a reason that the page shows."""
 _HEAD = """# Which programs start without traces
 
-<!-- Made from benchmarks/results/forms.json by `make forms`. Do not edit. -->
-
 Each form is a few lines of a program, run in three fresh processes on a CPU: one compiles, one records as
 [`warm`](warm.md#starts-without-tracing) does, and a service answers. *No trace*: the service traced and
 compiled nothing, and its outputs are the builder's bits. *Traces*: it traced, with right outputs, and the
 reason is below the table. `make forms` runs them again.
 
+<!-- Generated from benchmarks/results/forms.json by `make forms`. Do not edit. -->
+
 """
+_END = "<!-- End of what is generated. -->"
 
 
 def write() -> None:
@@ -41,7 +42,7 @@ def page(report: dict[str, Any]) -> str:
     for group in dict.fromkeys(next(iter(rows.values()))["group"] for rows in forms.values()):
         of_group = {name: rows for name, rows in forms.items() if next(iter(rows.values()))["group"] == group}
         lines += ["", *_table(group, of_group, versions)]
-    return _HEAD + "\n".join(lines) + "\n"
+    return _HEAD + "\n".join([*lines, "", _END]) + "\n"
 
 
 def _counts(rows: Any) -> str:
