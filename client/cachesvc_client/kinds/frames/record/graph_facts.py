@@ -112,5 +112,7 @@ def _note_operators(frame: RecordedFrame, names: set[str], registered: operators
         described = {name: operators.describe_operator(name, registered) for name in sorted(names)}
     except LookupError as error:
         return f"the graph calls an operator of which a start cannot tell whether it is the same: {error}"
-    frame.facts.operators |= {name: text for name, text in described.items() if text}
+    # An operator's code may be another one by now: what was traced is what its graph was noted with.
+    first = frame.facts.operators
+    frame.facts.operators |= {name: text for name, text in described.items() if text and name not in first}
     return ""
