@@ -123,6 +123,9 @@ def _reasons(
     yield from aside
     if aside:
         in_keys = ()
+    only_tuned = state == "partial" and not observed.compilations
+    if only_tuned:
+        yield from of_kinds
     bypasses = tuple(map(explain_bypass, observed.torch.bypassed))
     # A graph that was looked up and missed was compiled for its key, also where its trace is not cached.
     missed = bool(observed.torch.counters.get("inductor.fxgraph_cache_miss"))
@@ -133,7 +136,8 @@ def _reasons(
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
     if missed:
         yield from bypasses
-    yield from of_kinds
+    if not only_tuned:
+        yield from of_kinds
     if again:
         yield f"{count_text(again, 'graph')} traced again in this start: {TRACED_AGAIN}"
     known = aside or differing or in_keys or observed.torch.bypassed or canary or of_kinds
