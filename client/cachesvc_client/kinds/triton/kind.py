@@ -208,9 +208,11 @@ class TritonState(KindState):
             library = call()
         path = library if isinstance(library, str) else getattr(library, "__file__", None)
         if path:
-            kept = request.keep(Path(path), self._root) if request else Path(path)
+            kept, is_made = Path(path), began is not None and is_newer(Path(path), began)
+            if is_made and request:
+                kept = request.keep(kept, self._root)
             self.folders.add(kept.parent)
-            if began is not None and is_newer(Path(path), began):
+            if is_made:
                 self._made[kept.parent] = time.time_ns()
         return library
 
