@@ -229,7 +229,7 @@ def policy_without_the_registry(pinned: Node, own: Path, max_age: float = 60.0) 
     assert pinned.config.trust_root is not None
     agent = AgentMetadata(open_shared_store(pinned.root, None).trust_folder, max_age)
     with Remote(pinned.config.url or "", pinned.config.token) as remote:
-        remote.trust_update = unreachable  # type: ignore[method-assign]
+        remote.call = unreachable  # type: ignore[method-assign, assignment]
         return refresh_policy(pinned.config.trust_root, own, remote, agent=agent)[0]
 
 

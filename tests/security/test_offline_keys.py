@@ -31,6 +31,7 @@ from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import CacheSvcError, HeadConflict, Untrusted
 from cachesvc_client.wire.manifest.records import Statement
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
+from cachesvc_client.wire.requests.protocol import TrustAnswer
 from tests.trust_root.repository import Files
 
 STOLEN = Token("t-stolen", "stolen", Role.admin, ANY)
@@ -224,10 +225,11 @@ class Deceiver:
 
     def __init__(self, operator: Operator, forged: Mapping[str, bytes] | None = None) -> None:
         files = trust.read_update(operator.reg.registry, ROOT, 0, 0, 0).files
-        self._answer = {name: text.encode() for name, text in files.items()} | dict(forged or {})
+        shown = {name: data.decode() for name, data in (forged or {}).items()}
+        self._answer = TrustAnswer(files={**files, **shown})
 
-    def trust_update(self, root: int, snapshot: int, targets: int, **_: Any) -> dict[str, bytes]:
-        del root, snapshot, targets
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> TrustAnswer:
+        assert method == "GET" and path.startswith("/v1/trust/update?")
         return self._answer
 
 
