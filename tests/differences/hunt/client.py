@@ -29,7 +29,7 @@ def attach(bundle: Path) -> Any:
 
 def start_recording(serving: bool) -> None:
     """Record each frame from now on; ``serving``: as a service does, from its first trace on."""
-    _process().kinds["frames"].start_recording(serving=serving)
+    _process().kinds["frames"].recording.start(serving=serving)
 
 
 def save_records() -> list[str]:
