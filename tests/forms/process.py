@@ -63,7 +63,7 @@ def measured(function):
         torch.compiler.set_stance("default")
     close = all(torch.allclose(a, b, rtol=1e-2, atol=1e-3) for a, b in zip(tensors, eager, strict=True))
     return {
-        "traces": after.traces - before.traces,
+        "traces": after.torch.traces - before.torch.traces,
         "compilations": after.compilations - before.compilations,
         "digest": hashlib.sha256(b"".join(one.float().numpy().tobytes() for one in tensors)).hexdigest(),
         "right": close and bool(tensors),

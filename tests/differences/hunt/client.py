@@ -54,7 +54,7 @@ def give_no_frames() -> None:
 
 
 def frames_given() -> int:
-    return int(_process().kinds["frames"].activity())
+    return int(_process().kinds["frames"].activity().mark)
 
 
 def refused_frames() -> list[str]:
