@@ -75,7 +75,7 @@ def one_probe(name: str, mode: str, recorder: Recorder) -> dict[str, Any]:
 
     probe = probes.PROBES[name]
     torch._dynamo.reset()
-    hits, before, given = _hits(), recorder.compilations, _frames().activity()
+    hits, before, given = _hits(), recorder.compilations, _frames().activity().mark
     recorder.sources, recorder.may_compile = [], mode != "restored"
     result: dict[str, Any] = {"answer": None, "error": ""}
     try:
@@ -85,7 +85,7 @@ def one_probe(name: str, mode: str, recorder: Recorder) -> dict[str, Any]:
         result["error"] = _root(error)
     result["compiled"] = recorder.compilations - before
     result["loaded"] = _hits() - hits
-    result["given"] = _frames().activity() - given
+    result["given"] = _frames().activity().mark - given
     result["code"] = sorted(recorder.sources)
     return result
 
@@ -126,7 +126,7 @@ def _hits() -> int:
     from torch._dynamo.utils import counters
 
     found = counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
-    return int(found) + int(_frames().activity())
+    return int(found) + int(_frames().activity().mark)
 
 
 def _answer(probe: Any, compiled: bool) -> list[dict[str, Any]]:
