@@ -99,14 +99,7 @@ class HelionProof(Proof):
 
     def _attached(self) -> None:
         with registry(self.scratch / "registry", self.registry_python) as served:
-            service: dict[str, Any] = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-            publish: dict[str, Any] = {
-                "CACHESVC_MODE": "readwrite",
-                "CACHESVC_SIGNING_KEY": served.signing_key,
-            }
-            self.run("builder", "builder", **service, **publish, HELION_PROOF_PUBLISH=NAME)
-            shutil.rmtree(self.scratch / "builder")
-            self.restore(service)
+            service = self.publish_and_restore(served, NAME, HELION_PROOF_PUBLISH=NAME)
             small = {**service, "HELION_PROOF_SMALL": "1"}
             self.run("one kernel", "control", **small)
             with ThreadPoolExecutor(7) as pool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.conditions import commit, gpus, hardware, now
-from benchmarks.hosts import Failed
+from benchmarks.hosts import Failed, Registry
 from cachesvc_client.hooks.counters import is_compiler
 
 Answer = dict[str, Any]
@@ -45,7 +46,21 @@ class Proof(abc.ABC):
         print(line(name, answer), flush=True)
         return answer
 
-    def restore(self, service: dict[str, str]) -> None:
+    def publish_and_restore(
+        self, served: Registry, name: str, *arguments: str, **variables: Any
+    ) -> dict[str, Any]:
+        """Have a builder publish ``name`` from empty folders, remove its host, and restore on fresh ones.
+
+        ``arguments``, ``variables``: of the builder, which make it publish. Return the variables of a
+        service."""
+        service: dict[str, Any] = {**served.service, "CACHESVC_NAME": name, "CACHESVC_DEADLINE": "60"}
+        publish: dict[str, Any] = publishing(served)
+        self.run("builder", "builder", *arguments, **service, **publish, **variables)
+        shutil.rmtree(self.scratch / "builder")
+        self._restore(service)
+        return service
+
+    def _restore(self, service: dict[str, str]) -> None:
         """Restore on three fresh hosts without compilers; the last one lists the programs that it starts."""
         for number in (1, 2):
             self.run(f"restored {number}", f"service{number}", compilers=False, **service)
@@ -72,6 +87,11 @@ class Proof(abc.ABC):
                 f"{name}: other {what} than the builder's" for what in alike if answer[what] != builder[what]
             ]
         return problems
+
+
+def publishing(served: Registry) -> dict[str, str]:
+    """Return the variables by which a process may publish into a registry."""
+    return {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": served.signing_key}
 
 
 def prove(make: Callable[[Path], Proof], file: Path, packages: Iterable[str], **facts: Any) -> int:

@@ -23,13 +23,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
 
 from benchmarks.conditions import gpus  # noqa: E402
-from benchmarks.gpu.proofs import Answer, Proof, prove  # noqa: E402
+from benchmarks.gpu.proofs import Answer, Proof, prove, publishing  # noqa: E402
 from benchmarks.hosts import Host, registry, trap, use_this_tree  # noqa: E402
 
 NAME = "team/tilelang"
@@ -67,18 +66,11 @@ class TileLangProof(Proof):
         shutil.rmtree(self.scratch / "alone")
         self.run("folder copy", "copy")
         with registry(self.scratch / "registry", self.registry_python) as served:
-            service: dict[str, Any] = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-            publish: dict[str, Any] = {
-                "CACHESVC_MODE": "readwrite",
-                "CACHESVC_SIGNING_KEY": served.signing_key,
-            }
-            self.run("builder", "builder", f"publish={NAME}", **service, **publish)
-            shutil.rmtree(self.scratch / "builder")
-            self.restore(service)
+            service = self.publish_and_restore(served, NAME, f"publish={NAME}")
             self.run("other tile", "service4", "tile=32", **service)
             for kernels in (self.scratch / "code" / own).rglob("kernels"):
                 shutil.rmtree(kernels)
-            other = {**service, **publish, "CACHESVC_NAME": f"{NAME}-code"}
+            other = {**service, **publishing(served), "CACHESVC_NAME": f"{NAME}-code"}
             self.run("own machine code", "code", f"publish={NAME}-code", **other)
 
     def wrong(self) -> list[str]:

@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent), str(HERE.parent.parent / "client")]
@@ -46,14 +44,7 @@ class TunedProof(Proof):
     def all(self) -> None:
         """Run every case."""
         with registry(self.scratch / "registry") as served:
-            service: dict[str, Any] = {**served.service, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
-            publish: dict[str, Any] = {
-                "CACHESVC_MODE": "readwrite",
-                "CACHESVC_SIGNING_KEY": served.signing_key,
-            }
-            self.run("builder", "builder", **service, **publish, TUNED_PUBLISH=NAME)
-            shutil.rmtree(self.scratch / "builder")
-            self.restore(service)
+            service = self.publish_and_restore(served, NAME, TUNED_PUBLISH=NAME)
             self.run("other code", "other", **service, TUNED_TIMES="3.0")
 
     def wrong(self) -> list[str]:

@@ -181,6 +181,7 @@ def _serving(registry: Registry) -> Iterator[str]:
     thread.start()
     try:
         while not server.started:
+            assert thread.is_alive()
             time.sleep(0.01)
         yield url_of(listener, "http")
     finally:
