@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conditions import keep, now
+from benchmarks.conditions import commit, keep, now
 from benchmarks.hosts import QUICK, exit_status, use_this_tree
 from cachesvc_client.bundle.seal import SigningKey
 
@@ -57,7 +57,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     report: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
     forms = {form: row for one in runs for form, row in one.items()}
     kept = report.get(version, {}).get("forms", {})
-    report[version] = {"date": now(), "forms": {**kept, **forms}}
+    report[version] = {"date": now(), "source": commit(), "forms": {**kept, **forms}}
     keep(report, options.json)
     for form, row in forms.items():
         print(f"{row['outcome']:10} {form}: {row['why']}")

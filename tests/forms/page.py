@@ -38,7 +38,10 @@ def page(report: dict[str, Any]) -> str:
         for name, row in report[version]["forms"].items():
             forms.setdefault(name, {})[version] = row
     counts = {version: _counts(report[version]["forms"].values()) for version in versions}
-    lines = [f"- torch {version}: {text}" for version, text in counts.items()]
+    lines = [
+        f"- torch {version}, {report[version]['date'][:10]}, source {report[version]['source']}: {text}"
+        for version, text in counts.items()
+    ]
     for group in dict.fromkeys(next(iter(rows.values()))["group"] for rows in forms.values()):
         of_group = {name: rows for name, rows in forms.items() if next(iter(rows.values()))["group"] == group}
         lines += ["", *_table(group, of_group, versions)]
