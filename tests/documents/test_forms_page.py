@@ -20,6 +20,7 @@ def test_the_page_is_made_of_the_results_and_no_form_is_wrong() -> None:
 def test_a_page_shows_each_version_and_the_reason_below_the_table() -> None:
     row = {"group": "calls", "form": "`f`", "outcome": "recorded", "why": ""}
     newer = row | {"outcome": "refused", "why": "its code"}
-    made = page.page({"2.9.0": {"forms": {"f": row}}, "2.13.0": {"forms": {"f": newer}}})
+    of = {"date": "2026-11-28T13:00:00+00:00", "source": "abc"}
+    made = page.page({"2.9.0": {**of, "forms": {"f": row}}, "2.13.0": {**of, "forms": {"f": newer}}})
     assert "| form | torch 2.9.0 | torch 2.13.0 |" in made
     assert "| `f` | no trace | traces |\n\n| traces | because |\n|---|---|\n| `f` | `its code` |" in made

@@ -42,7 +42,7 @@ def outputs(function):
 def told():
     """Return where the kind keeps why frames were not recorded, and why they were not used."""
     state = process().kinds["frames"]
-    return getattr(state._recorder, "refused", {}), getattr(state._replayer, "reasons", {})
+    return getattr(state.recording.recorder, "refused", {}), getattr(state._replayer, "reasons", {})
 
 
 def measured(function):
