@@ -145,8 +145,8 @@ class CoveredEntries:
         )
 
     def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> ResolveAnswer:
-        """Return an answer with what services refuse that trust the same as ``acceptance`` among the rejected
-        entries; ``None``: no signer is judged."""
+        """Return the answer, with each entry that ``acceptance`` refuses among the rejected ones; ``None``
+        judges no signer."""
         if acceptance is None:
             return answer
         expected = ExpectedStatement(self.name.namespace, self.name.name, (self.name.tag,), self.lane)

@@ -383,8 +383,8 @@ def test_timings_of_autotune_travel_and_a_kernel_that_is_tuned_again_is_named(tm
     assert again["measured"] == [0, 3] and again["used"] == [timings] and again["made"] == []
     [reason] = again["reasons"]
     assert reason == (
-        "triton.autotune tuned doubled here: Triton keeps no timings where a configuration has a hook, "
-        "or nothing tells two calls apart"
+        "triton.autotune tuned doubled here: Triton keeps no timings of a kernel with a hook in a "
+        "configuration, or without a tuning key"
     )
     assert any("no restored timings" in str(reason) for reason in run("empty")["reasons"])
 

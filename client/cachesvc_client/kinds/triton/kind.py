@@ -68,7 +68,7 @@ _AUTOTUNER, _TUNES, _NAMES_FOLDER = (
 )
 
 
-_NEVER_KEPT = "Triton keeps no timings where a configuration has a hook, or nothing tells two calls apart"
+_NEVER_KEPT = "Triton keeps no timings of a kernel with a hook in a configuration, or without a tuning key"
 _OTHER_TIMINGS = "no restored timings are for its code, its configurations and these arguments"
 
 
@@ -85,7 +85,7 @@ class _Keys(KeyUses):
 
 class TritonState(KindState):
     """The kernels that this process compiled or loaded outside of Inductor's workers, and the host libraries
-    that belong to them."""
+    and timings that belong to them."""
 
     def __init__(self) -> None:
         self.folders: set[Path] = set()

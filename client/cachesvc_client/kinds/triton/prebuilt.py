@@ -76,8 +76,8 @@ class HelperRequest:
     def keep(self, built: Path, restored: Path | None) -> Path:
         """Copy a library to where another host searches for it; return the library's path.
 
-        A program may have named a folder for a while that it removes later, as Helion does while it searches:
-        then ``restored``, the folder whose files travel, gets the library. Raises ``OSError`` if it cannot be
+        A program may remove the folder that it named, as Helion does after a search, so the library is copied
+        to ``restored``, the folder whose files are published. Raises ``OSError`` if it cannot be
         copied.
         """
         folder = built.parent.parent if restored is None else restored

@@ -18,7 +18,7 @@ class SameObjects:
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self._known: dict[int, tuple[int, Any]] = {}
-        """Address -> number and the object, which so keeps its address."""
+        """Address -> number and object. The object is kept, so that no other one gets its address."""
         self._names: set[str] = set()
 
     def note(self, name: str, value: Any) -> None:

@@ -37,7 +37,7 @@ class SetOrders:
                 self._of_hashes.add(guard.name)
 
     def orders(self) -> dict[str, str]:
-        """Return the orders by name: of texts only where a trace does not ask whether something is in
-        the set, which it seldom does where it reads the set in order. Else no other process could use it."""
+        """Return the orders by name. A set of texts is omitted if the trace asked whether it contains
+        something: its order differs in each process, and most such traces never read it."""
         left_out = self._of_hashes & self._asked
         return {name: order for name, order in self._orders.items() if name not in left_out}
