@@ -45,6 +45,7 @@ PARTS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("key: triton_key", (("triton/runtime/cache", "triton_key"), ("utils/_triton", "triton_key"))),
     ("key: triton backend", (("triton/backends", ""), ("utils/_triton", ""))),
     ("schemas of operators", (("torch/_library", ""), ("torch/library", ""), ("fx/operator_schemas", ""))),
+    ("CUDA graphs", (("torch/_inductor/cudagraph_trees", ""),)),
     ("guards", (("torch/_dynamo/guards", ""),)),
     ("cubin and launcher load", (("static_", ""), ("triton_heuristics", ""), ("triton/compiler", ""))),
     ("triton bundle", (("triton_bundler", ""),)),

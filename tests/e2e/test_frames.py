@@ -98,6 +98,12 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
 
 
+def test_after_a_reset_of_dynamo_graphs_are_loaded_anew(tmp_path: Path, recorded: Recorded) -> None:
+    """CUDA graphs end with a reset: one that was loaded before raises "Running CUDAGraph after shutdown"."""
+    differences, graphs, of_both = recorded.serve(tmp_path)["after_reset"]
+    assert graphs > 2 and of_both == 0 and differences == [0.0, 0.0, 0.0]
+
+
 def test_a_start_that_traces_nothing_says_so_at_the_first_pause(tmp_path: Path, recorded: Recorded) -> None:
     """It never enters ``compile_fx``. The program looks by itself every ten minutes alone, and is killed."""
     arguments = [str(PROGRAMS / "frames.py"), "serve", str(recorded.bundle), "nothing"]

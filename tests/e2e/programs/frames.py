@@ -95,6 +95,7 @@ CHANGES = {
     **{change.__name__: change for change in (graphs_not_kept, one_size, no_call)},
 }
 compared: list[object] = []
+kept: list[object] = []
 
 
 def count_comparisons():
@@ -149,6 +150,13 @@ def recorded_sources():
     return None if not same else same == {True}
 
 
+def graphs():
+    """Return the ``id`` of each compiled graph that Dynamo's bytecode finds; none is freed before the end."""
+    found = [one for name, one in vars(frames_model).items() if name.startswith("__compiled_fn")]
+    kept.extend(found)
+    return {id(one) for one in found}
+
+
 def call(function):
     torch.manual_seed(0)
     dtype = model.first.weight.dtype
@@ -173,6 +181,11 @@ with torch.no_grad():
     wait_for_comparisons()
     seen = process().output.observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
+    before = graphs()
+    torch.compiler.reset()
+    if what == "serve":
+        again = [float((one - other).abs().max()) for one, other in zip(call(compiled), outputs, strict=True)]
+    of_both = before & graphs()
     torch.compiler.reset()
     eager = call(model)
 if what != "serve":
@@ -187,6 +200,7 @@ print(
             "kernel_names": names,
             "recorded_sources": recorded_sources(),
             "compilations": seen.compilations,
+            "after_reset": [again, len(before), len(of_both)] if what == "serve" else None,
             "not_recorded": list(process().all_kinds.not_recorded()),
             "state": report.state if report else "",
             "reasons": list(report.reasons) if report else [],

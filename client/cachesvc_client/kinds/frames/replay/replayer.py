@@ -158,7 +158,7 @@ class FrameReplayer:
             manager = live_guards(frame, call)
         _install_functions(match, call, backend.config)
         code = _code(frame.output.bytecode)
-        _note_output(code, call.code)
+        match.file.note(code, call.code)
         return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))
 
 
@@ -168,6 +168,10 @@ class _File:
     def __init__(self, content: FramesFile) -> None:
         self._frames = [(_code(frame.code), frame) for frame in content.frames]
         self._content = content
+        self._installed: set[tuple[int, str]] = set()
+        """The graphs that were installed since the last reset: the ``id`` of the globals, and the name."""
+        self._last: types.CodeType | None = None
+        """The code that was replayed last."""
 
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
@@ -176,6 +180,29 @@ class _File:
     def has_namesake(self, code: types.CodeType) -> bool:
         """Return whether there are frames of a function with the same name in a file of the same name."""
         return any(_place(known) == _place(code) for known, _ in self._frames)
+
+    def note(self, code: types.CodeType, original: types.CodeType) -> None:
+        """Tell Dynamo that it made a code object, so that it does not trace it."""
+        from torch._dynamo import convert_frame
+        from torch._dynamo.utils import orig_code_map
+
+        convert_frame.output_codes.add(code)
+        orig_code_map[code] = original
+        self._last = code
+
+    def to_install(self, scope: Mapping[str, Any], names: Collection[str]) -> list[str]:
+        """Return which graphs of a frame are to be loaded, and count them as installed.
+
+        A graph that was installed before stays: a frame of the same record, of another object, uses it. After
+        ``torch._dynamo.reset()`` each is loaded anew, because CUDA graphs end with a reset.
+        """
+        from torch._dynamo import convert_frame
+
+        if self._last is not None and self._last not in convert_frame.output_codes:
+            self._installed.clear()
+        new = [name for name in names if name not in scope or (id(scope), name) not in self._installed]
+        self._installed.update((id(scope), name) for name in new)
+        return new
 
     def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
         """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
@@ -284,17 +311,13 @@ def _log_structured(name: str) -> None:
 
 
 def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any]) -> None:
-    """Put the compiled graphs, and the functions that go on after a graph break, into the frame's globals.
-
-    A name that is there stays: a frame of the same record, of another object, has put it there.
-    """
+    """Put the compiled graphs, and the functions that go on after a graph break, into the frame's globals."""
     from torch._inductor import config
 
     frame = match.frame
-    for name in frame.output.graphs:
-        if name not in call.globals:
-            with config.patch({**options, **_IN_THIS_PROCESS}):
-                call.globals[name] = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+    for name in match.file.to_install(call.globals, frame.output.graphs):
+        with config.patch({**options, **_IN_THIS_PROCESS}):
+            call.globals[name] = match.file.graph(name, match.comparison, name in frame.output.as_plain)
     for name, serialized in frame.output.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)
@@ -326,12 +349,3 @@ def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> 
     # The bytecode calls it under Dynamo, which would trace it.
     skip_code(make.__code__)
     return make
-
-
-def _note_output(code: types.CodeType, original: types.CodeType) -> None:
-    """Tell Dynamo that it made a code object, so that it does not trace it."""
-    from torch._dynamo import convert_frame
-    from torch._dynamo.utils import orig_code_map
-
-    convert_frame.output_codes.add(code)
-    orig_code_map[code] = original
