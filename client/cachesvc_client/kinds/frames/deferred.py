@@ -16,7 +16,6 @@ import builtins
 import contextlib
 import functools
 import importlib
-import importlib.util
 import inspect
 import io
 import pickle
@@ -28,6 +27,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ...hooks import imports
+from .from_source import Source, import_with, importing_from
 from .late_package import put_late_package
 
 _COMPILER = "torch._inductor.compile_fx"
@@ -35,6 +35,7 @@ _MINIFIER = "torch._dynamo.repro.after_dynamo"
 _LOWERING = "torch._inductor.graph"
 _DECOMPOSITIONS = "torch._inductor.decomposition"
 _DEBUG = "torch._inductor.debug"
+_TREES = "torch._inductor.cudagraph_trees"
 _PACKAGES = ("torch._inductor", "torch._dynamo", "torch._functorch")
 _CODE_CACHE = "torch._inductor.codecache"
 _ARCHIVES = "torch.export.pt2_archive"
@@ -43,23 +44,14 @@ _loading = threading.local()
 
 
 def with_stand_ins(function: Any, stand_ins: Mapping[str, Any], **scope: Any) -> Any:
-    """Return a copy of a function in which ``from MODULE import name`` takes the name from a stand-in, if
-    ``stand_ins`` has one for the module and the module is not imported.
+    """Return a copy of a function whose own import statements take names from stand-ins, as `importing_from`
+    has them.
 
     ``scope``: globals that the copy has in the place of its module's.
     """
     plain = inspect.unwrap(function)
 
-    def import_from(
-        name: str, module: Any = None, values: Any = None, names: Any = (), level: int = 0
-    ) -> ModuleType:
-        full = importlib.util.resolve_name("." * level + name, module["__package__"]) if level else name
-        if names and full in stand_ins and full not in sys.modules:
-            stand_in: ModuleType = stand_ins[full]
-            return stand_in
-        return builtins.__import__(name, module, values, names, level)
-
-    names = {"__builtins__": {**vars(builtins), "__import__": import_from}}
+    names = {"__builtins__": {**vars(builtins), "__import__": importing_from(stand_ins)}}
     copy = types.FunctionType(
         plain.__code__,
         {**plain.__globals__, **scope, **names},
@@ -111,6 +103,19 @@ def load_graph(call: imports.Call) -> Any:
     _complete_packages()
     stand_in = SimpleNamespace(GraphLowering=SimpleNamespace(save_output_code=None))
     return with_stand_ins(call.original, {_LOWERING: stand_in})(*call.args, **call.kwargs)
+
+
+def record_cuda_graphs(call: imports.Call) -> Any:
+    """Have a loaded graph recorded as CUDA graphs at its first call, as ``cudagraph_post_compile`` and the
+    same for parts of a graph do; without Inductor's compiler, whose module has four small functions of
+    theirs."""
+    if _COMPILER in sys.modules:
+        return call()
+    stand_ins = {_COMPILER: Source(_COMPILER)}
+    import_with(_TREES, stand_ins)
+    copy = with_stand_ins(call.original, stand_ins)
+    stand_ins[_COMPILER].cudagraphify  # noqa: B018 - a name that is not there is an error before the call
+    return copy(*call.args, **call.kwargs)
 
 
 @contextlib.contextmanager

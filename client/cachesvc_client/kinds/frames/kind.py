@@ -31,7 +31,7 @@ from ..kind import (
     ProcessCallbacks,
     RestoredFacts,
 )
-from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNELS, LOAD, SOURCES
+from .names import BACKEND, CONFIG, CUDA_GRAPH, CUDA_GRAPHS, FRAME, HOOKS, KERNELS, LOAD, SOURCES
 from .recording import FrameRecording
 from .rules import RULES
 from .versions import is_known
@@ -65,6 +65,8 @@ class FramesState(KindState):
             (CONFIG, "compiler_config"),
             (BACKEND, "compiler_function"),
             (LOAD, "load_graph"),
+            (CUDA_GRAPH, "record_cuda_graphs"),
+            (CUDA_GRAPHS, "record_cuda_graphs"),
             (KERNELS, "kernel_name"),
             (SOURCES, "source_hash"),
         ):

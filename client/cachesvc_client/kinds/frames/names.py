@@ -162,6 +162,17 @@ LOAD = Hook(
     _IMPORTS,
     role="speed",
 )
+_CUDA_GRAPHS = "makes the CUDA graphs of recorded frames without Inductor's compiler"
+CUDA_GRAPH = Hook(
+    "torch._inductor.output_code", "cudagraph_post_compile", _CUDA_GRAPHS, _IMPORTS, role="speed"
+)
+CUDA_GRAPHS = Hook(
+    "torch._inductor.output_code",
+    "cudagraph_partition_post_compile",
+    _CUDA_GRAPHS,
+    _IMPORTS,
+    role="speed",
+)
 KERNELS = Hook(
     "torch._inductor.async_compile",
     "CompiledTritonKernels.key",
@@ -179,5 +190,6 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
-    *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, KERNELS, SOURCES),
+    *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, CUDA_GRAPH, CUDA_GRAPHS),
+    *(KERNELS, SOURCES),
 )
