@@ -172,6 +172,7 @@ if os.environ.get("CACHESVC_CANARY"):
 DEFERRED = ("torch._inductor.compile_fx", "torch._inductor.lowering", "torch._dynamo.repro.after_dynamo")
 with torch.no_grad():
     compiled = torch.compile(model)
+    torch.compiler.cudagraph_mark_step_begin()
     outputs = call(compiled)
     imported = [name for name in DEFERRED if name in sys.modules]
     config = compiled.get_compiler_config()

@@ -111,11 +111,17 @@ def record_cuda_graphs(call: imports.Call) -> Any:
     theirs."""
     if _COMPILER in sys.modules:
         return call()
-    stand_ins = {_COMPILER: Source(_COMPILER)}
-    import_with(_TREES, stand_ins)
-    copy = with_stand_ins(call.original, stand_ins)
-    stand_ins[_COMPILER].cudagraphify  # noqa: B018 - a name that is not there is an error before the call
-    return copy(*call.args, **call.kwargs)
+    compiler = _import_cuda_graphs()
+    compiler.cudagraphify  # noqa: B018 - a name that is not there is an error before the call
+    return with_stand_ins(call.original, {_COMPILER: compiler})(*call.args, **call.kwargs)
+
+
+def _import_cuda_graphs() -> Source:
+    """Import PyTorch's CUDA graphs without Inductor's compiler; return what stands for the compiler. Raises
+    ``LookupError`` where they need anything but its functions."""
+    compiler = Source(_COMPILER)
+    import_with(_TREES, {_COMPILER: compiler})
+    return compiler
 
 
 @contextlib.contextmanager
@@ -236,6 +242,9 @@ class _LateAttribute:
     def __call__(self, name: str) -> Any:
         full = f"{self._package}.{name}"
         if not name.startswith("__"):
+            if full == _TREES and _COMPILER not in sys.modules:  # ``torch.compiler.cudagraph_mark_step_begin()``
+                with contextlib.suppress(Exception):
+                    _import_cuda_graphs()
             try:
                 return importlib.import_module(full)
             except ModuleNotFoundError as error:
