@@ -4,7 +4,8 @@
 two upgrades of torch, a full disk, an expired root, a dead Redis, clocks that are off by days, and a database
 that is restored from an older backup. Registry, resolve, acceptance, reports and coverage are the real ones,
 over HTTP; a start compiles nothing, and an entry has one small file (`world`). The clock is simulated. Before
-each start coverage is asked; each disagreement is listed. Every two minutes the metrics are scraped, and at
+each start coverage is asked as a gate asks it, for the environment and the model that is deployed, and once
+more without the model; each disagreement of the first is listed. Every two minutes the metrics are scraped, and at
 the end a real Prometheus judges the alert rules over them (`alerts`). Needs root (a small disk is mounted),
 Redis and Prometheus. Exit status 1 if less than 99.5 % agree, or an alert is missing or false.
 """
@@ -89,6 +90,11 @@ def _live(folder: Path, seed: int, days: float) -> dict[str, Any]:
         "questions": counts.questions,
         "agreed": counts.agreed,
         "percent": round(100 * counts.agreed / counts.questions, 2),
+        "unknown": counts.unknown,
+        "without_model": {
+            "agreed": counts.agreed_without,
+            "percent": round(100 * counts.agreed_without / counts.questions, 2),
+        },
         "outcomes": dict(sorted(counts.outcomes.items())),
         "events": counts.events,
         "alerts": alerts.judge(week.began, week.causes),

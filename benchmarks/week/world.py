@@ -207,10 +207,15 @@ def warm(served: Served, name: Name, targets: tuple[Target, ...], facts: dict[st
 
 
 def verdicts(
-    served: Served, name: Name, targets: tuple[Target, ...], facts: dict[str, Any]
+    served: Served, name: Name, targets: tuple[Target, ...], facts: dict[str, Any], model: int | None
 ) -> dict[str, str]:
-    """Return what coverage says of each target in one environment, as a gate before a start asks."""
-    plan = Plan(given=(PlannedEnvironment(facts),), targets=tuple(map(str, targets)))
+    """Return what coverage says of each target in one environment, as a gate before a start asks. ``model``:
+    the one that is deployed; ``None``: whoever asks does not know it."""
+    plan = Plan(
+        given=(PlannedEnvironment(facts),),
+        targets=tuple(map(str, targets)),
+        model=None if model is None else model_digest(name, model),
+    )
     try:
         grid = cover(served.config(served.folder / "operator"), name, plan=plan, gate=True)
     except CacheSvcError as error:  # coverage ends with this line, and with no status of success

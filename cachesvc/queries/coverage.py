@@ -23,7 +23,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Tag, Target
-from cachesvc_client.wire.partitions import Offered, known_partition, newest_of_targets
+from cachesvc_client.wire.partitions import Offered, PublishedAt, known_partition, newest_of_targets
 from cachesvc_client.wire.requests.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
 
 from .covered_rows import entry_records, seen_environments
@@ -266,7 +266,7 @@ def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerpri
 def _newer_models(records: Iterable[EntryRecord]) -> dict[Digest, _Models]:
     """Return by entry its model and the newest model of its target, where that is another one."""
     rows = [
-        Offered(row.entry, row.target, row.model, (row.published, row.sequence), row.lane)
+        Offered(row.entry, row.target, row.model, PublishedAt(row.published, row.sequence), row.lane)
         for row in records
         if row.model
     ]
@@ -290,7 +290,7 @@ def _cells(
     # Of the entries of a target, such as those of its former models, the newest that is offered decides; if
     # the model that starts is known, the newest of that one.
     rows_offered = [
-        Offered(row.entry, row.target, None, (row.published, row.sequence), row.lane)
+        Offered(row.entry, row.target, None, PublishedAt(row.published, row.sequence), row.lane)
         for row in summaries
         if row.entry in offered
     ]
