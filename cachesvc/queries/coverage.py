@@ -346,7 +346,9 @@ def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: _Models | 
     if models is not None and models.asked:
         # A comment changes a hash as an operator does: only a start knows.
         has = f"of model {models.own[:19]}" if models.own else "of no known model"
-        why = f"no entry here is of model {models.other[:19]}, the newest is {has}; warm --check tries a start"
+        why = (
+            f"no entry here is of model {models.other[:19]}, the newest is {has}; warm --check tries a start"
+        )
         return Cell(row.target, "unknown", row.entry, why)
     if models is not None and models.own is not None:
         why = f"for model {models.own[:19]}, the newest is {models.other[:19]}"

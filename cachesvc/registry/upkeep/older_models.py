@@ -35,8 +35,7 @@ def unused_older_models(
             row for row in Heads(unit.connection).newest(place, MAX_CANDIDATES) if _counts(row, place, now)
         ]
         older = of_older_models(
-            Offered(row.entry, f"{row.slot.target} {row.slot.partition}", row.model, row.at)
-            for row in heads
+            Offered(row.entry, f"{row.slot.target} {row.slot.partition}", row.model, row.at) for row in heads
         )
         idle = [
             row for row in heads if row.entry in older and max(row.at.second, row.last_used or 0) < before
@@ -64,9 +63,7 @@ def _entries_of_newer_models(row: Candidate, heads: Sequence[Candidate]) -> list
     return [
         other.entry
         for other in heads
-        if other.slot[1:3] == row.slot[1:3]
-        and other.model not in (None, row.model)
-        and other.at > row.at
+        if other.slot[1:3] == row.slot[1:3] and other.model not in (None, row.model) and other.at > row.at
     ]
 
 
