@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cachesvc.domain.access import Action, Token, demand
+from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.index.unit import Unit
@@ -66,7 +66,7 @@ def _explained(
             known[name.namespace] = [row.name for row in unit.listing.names(name.namespace, lanes)]
         near = nearest(name.name, _of_like_length(name.name, known[name.namespace]))
         reason = "no-such-name"
-        near = f"{name.namespace}/{near}" if near else None
+        near = f"{name.namespace}/{near}" if near else _in_nearest_namespace(unit, by, name)
     elif name.tag not in tags:
         tag = nearest(name.tag, tags) or (LATEST if LATEST in tags else tags[0])
         reason, near = "no-such-tag", f"{name.namespace}/{name.name}:{tag}"
@@ -79,6 +79,14 @@ def _explained(
             yield Miss(row, reason, "cachesvc warm SPEC")
         else:
             yield Miss(row, reason, "cachesvc warm SPEC --missing")
+
+
+def _in_nearest_namespace(unit: Unit, by: Token, name: Name) -> str | None:
+    """Return the name in the namespace that a misspelt one may have been; ``None`` where nothing is like it,
+    or where things are under the namespace."""
+    known = [where for where in unit.namespaces.policies() if may(by, Action.read, where, by.lane)]
+    near = None if name.namespace in known else nearest(name.namespace, _of_like_length(name.namespace, known))
+    return f"{near}/{name.name}" if near else None
 
 
 def _of_like_length(word: str, known: Sequence[str]) -> list[str]:

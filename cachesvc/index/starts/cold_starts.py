@@ -16,7 +16,7 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName, Tag, Target
 
 from ..sql import run_change, upsert
-from ..tables import ColdStartRow, EntryRow, EnvironmentRow, UsefulnessRow
+from ..tables import ColdStartRow, EntryRow, EnvironmentRow, NamespaceRow, UsefulnessRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,12 @@ class ColdStarts:
             )
             for where, facts, models, starts, spent, last, of in self._session.connection().execute(query)
         ]
+
+    def unknown_namespaces(self) -> set[str]:
+        """Return the namespaces that have cold starts, and in which nothing was published."""
+        cold, known = self._table.c.namespace, col(NamespaceRow.namespace)
+        query = sa.select(cold).distinct().where(cold.not_in(sa.select(known)))
+        return set(self._session.connection().execute(query).scalars())
 
     def names(self, namespace: str, lane: Lane | None, since: int, limit: int) -> list[Name]:
         """Return the names under which starts of the trunk and of ``lane`` compiled at ``since`` or later;
