@@ -31,6 +31,8 @@ ENVIRONMENTS = 20
 """Rows of a page of the coverage grid: each takes a look at all entries of the name."""
 STARTED = 12
 """Environments of which the page of a name shows the starts."""
+MISSED = 20
+"""Names whose misses are shown, at most: each takes some looks. The command has more."""
 REASONS = 100
 """Cells of a page of the coverage grid whose reasons are shown, at most."""
 
@@ -77,7 +79,7 @@ def get_names(viewer: TheViewer, q: Text = "", cursor: Cursor = None) -> Respons
 @router.get("/misses")
 def get_misses(viewer: TheViewer) -> Response:
     """Lists the starts that compiled and would again, of every namespace that the token may read."""
-    answer = misses.list_misses(viewer.registry, viewer.token)
+    answer = misses.list_misses(viewer.registry, viewer.token, most=MISSED)
     return viewer.page("misses.html", answer=answer, days=wanted.DAYS)
 
 

@@ -21,7 +21,16 @@ pytestmark = pytest.mark.skipif(
 
 def test_the_first_hours_of_a_week(tmp_path: Path) -> None:
     report = tmp_path / "week.json"
-    command = [sys.executable, "-m", "benchmarks.week", "--days", "0.1", "--without-night", "--json", str(report)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.week",
+        "--days",
+        "0.1",
+        "--without-night",
+        "--json",
+        str(report),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     if "mount" in done.stderr and not report.exists():
         pytest.skip("needs the right to mount")

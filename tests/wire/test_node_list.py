@@ -68,5 +68,7 @@ def test_the_newest_revision_comes_first() -> None:
     from dataclasses import replace
 
     [row] = LIST.revisions
-    rows = [replace(row, published=second, sequence=sequence) for second, sequence in ((9, 2), (9, 3), (10, 1))]
+    rows = [
+        replace(row, published=second, sequence=sequence) for second, sequence in ((9, 2), (9, 3), (10, 1))
+    ]
     assert [each.sequence for each in sorted_rows(rows)] == [1, 3, 2]
