@@ -184,6 +184,7 @@ class _Night:
             warm(served, Name.parse(f"team/night-{number}"), TARGETS, ENVIRONMENT, model)
 
     def _resolve(self) -> None:
-        with contextlib.suppress(CacheSvcError):
-            with Remote(self._served.url, self._served.token, retries=0, timeout=5) as remote:
-                remote.resolve(ResolveRequest(NAME.namespace, NAME.name, ENVIRONMENT, (NAME.tag,)))
+        request = ResolveRequest(NAME.namespace, NAME.name, ENVIRONMENT, (NAME.tag,))
+        remote = Remote(self._served.url, self._served.token, retries=0, timeout=5)
+        with contextlib.suppress(CacheSvcError), remote:
+            remote.resolve(request)

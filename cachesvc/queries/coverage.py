@@ -41,9 +41,9 @@ class Cell:
     ``state``, of the newest entry that the registry offers there: *warm* (it is of the newest model), *stale*
     (it is of an older model than an entry of another environment), *failed* (it withholds the entry there, or
     the last starts there compiled all the same), *cold* (no entry fits), or *unknown* (an entry may fit: of a
-    planned environment some facts that decide are not known, or it is not of the model that starts). ``entry``: the entry that fits, or the nearest
-    that does not. ``why``: why the cell is not warm. ``assumed``: factors of a planned environment that are
-    not known, and are taken to be the entry's.
+    planned environment some facts that decide are not known, or it is not of the model that starts).
+    ``entry``: the entry that fits, or the nearest that does not. ``why``: why the cell is not warm.
+    ``assumed``: factors of a planned environment that are not known, and are taken to be the entry's.
     """
 
     target: str

@@ -223,8 +223,8 @@ def _apply_outcomes(
 
 
 def _checked_names(unit: Unit, token: Token, cold: ColdStart) -> tuple[ColdName, ...]:
-    """Return the names of a cold start. Raise ``Forbidden``, and ``NotFound`` for a namespace in which nothing
-    is once ``UNKNOWN_NAMESPACES`` of them are counted, so that no token fills the index with namespaces."""
+    """Return the names of a cold start. Raise ``Forbidden``, and ``NotFound`` for a namespace without entries
+    once ``UNKNOWN_NAMESPACES`` of them are counted, so that no token fills the index with namespaces."""
     for one in cold.names:
         demand(token, Action.report, one.namespace, one.lane)
         if unit.namespaces.exists(one.namespace):

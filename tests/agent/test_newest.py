@@ -71,11 +71,10 @@ def test_the_last_publication_is_the_newest_whatever_its_builder_s_clock(
     first = publish(publisher, monkeypatch, text, 1, off_first)
     time.sleep(1.1)
     second = publish(publisher, monkeypatch, text, 2, off_second)
-    assert newest(publisher, node, text) == dict.fromkeys(("registry", "coverage", "node"), [second.entry])
+    assert newest(publisher, node, text) == everywhere(second)
     time.sleep(1.1)
     publish(publisher, monkeypatch, text, 1, 0)
-    again = dict.fromkeys(("registry", "coverage", "node"), [first.entry])
-    assert newest(publisher, node, text) == again
+    assert newest(publisher, node, text) == everywhere(first)
 
 
 def test_within_one_second_the_signed_sequence_decides(
@@ -88,7 +87,12 @@ def test_within_one_second_the_signed_sequence_decides(
         if len(published(publisher, text)) == 1:
             break
     assert len(published(publisher, text)) == 1, "never two within one second"
-    assert newest(publisher, node, text) == dict.fromkeys(("registry", "coverage", "node"), [late.entry])
+    assert newest(publisher, node, text) == everywhere(late)
+
+
+def everywhere(one: Published) -> dict[str, list[str]]:
+    """Return what `newest` does where all who are asked name this entry alone."""
+    return {who: [one.entry] for who in ("registry", "coverage", "node")}
 
 
 def published(publisher: Publisher, name: str) -> set[Any]:

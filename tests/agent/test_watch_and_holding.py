@@ -7,8 +7,8 @@ from cachesvc.agent.holding import PresentPack, WantedPack, packs_to_hold, packs
 from cachesvc.agent.measures import Measures
 from cachesvc.agent.watch import FactorPattern, Pattern
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.partitions import PublishedAt
 from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.partitions import PublishedAt
 
 
 def pack(number, size=10, pinned=False):

@@ -207,7 +207,7 @@ def test_who_may_report_a_cold_start_and_who_may_read_of_it(reg: Inside) -> None
 def test_starts_in_a_misspelt_namespace_are_misses_with_the_nearest(
     reg: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a service compiles for ever; its token is one for all namespaces, or was made for the wrong one."""
+    """Such a service compiles for ever; its token is for all namespaces, or was made for the wrong one."""
     monkeypatch.setattr("cachesvc.registry.reports.UNKNOWN_NAMESPACES", 2)
     reg.publish(make(reg.key))
     start(reg, "taem/bert")

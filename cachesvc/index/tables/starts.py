@@ -9,7 +9,6 @@ from sqlmodel import Field, SQLModel
 
 from .base import DIGEST, of_withheld_rows
 
-
 COMPILED = sa.text("inert + partial > 0")
 """The condition of an index: a query that is to use it has it word by word."""
 
