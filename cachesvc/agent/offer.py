@@ -56,7 +56,7 @@ class Offer:
 
 def listed_row(verified: Accepted, published: int) -> ListedRevision:
     """Return the row of a list; its fingerprint gets its place when the list is written. ``published``: when
-    the registry took the revision."""
+    the registry accepted the revision."""
     manifest = verified.manifest
     return ListedRevision(
         entry=manifest.entry,

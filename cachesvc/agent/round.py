@@ -160,7 +160,7 @@ class Keeper:
 
     def _offered(self, remote: Remote, name: Name) -> Iterator[tuple[ResolvedRevision, int]]:
         """Yields the heads of a name's trunk that the registry offers to the environments that built them,
-        each with when the registry took it."""
+        each with when the registry accepted it."""
         groups: dict[bytes, list[EntrySummary]] = {}
         listed = remote.entries(name, limit=_MAX_LISTING_BYTES, trunk=True)
         for row in [row for row in listed if row.lane is None][:_MAX_ENTRIES]:

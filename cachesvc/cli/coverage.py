@@ -166,6 +166,9 @@ def _text(coverage: Coverage) -> str:
     ]
     if reasons:
         parts.append("\nnot warm:\n" + aligned(reasons, "  "))
+    traced = dict.fromkeys(cell.target for cell in cells if cell.state == "warm" and cell.traced)
+    if traced:
+        parts.append(f"\nhits will trace, as nothing was recorded: {', '.join(traced)}")
     names = dict.fromkeys(name for cell in cells for name in cell.assumed)
     if names:
         parts.append(f"\nnot known before a start, and taken to be the entry's: {', '.join(names)}")

@@ -15,6 +15,7 @@ from cachesvc_client.config.settings import Config
 from cachesvc_client.console.tables import environment_label
 from cachesvc_client.queries.explain import environment_facts, is_use_here
 from cachesvc_client.queries.names import suggesting
+from cachesvc_client.queries.offer import will_trace
 from cachesvc_client.queries.pull import registry_of
 from cachesvc_client.queries.trust import registry_policy, trusts_anybody
 from cachesvc_client.trust.accept import Acceptance
@@ -31,6 +32,7 @@ from .planned import Plan, PlannedEnvironment, assumed
 
 COLD_SECONDS = 30 * 86_400
 """Seconds for which an environment is a row because a start there compiled for want of an entry."""
+_Accepted = tuple[ResolveAnswer, frozenset[Digest]]
 CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
 
 
@@ -44,6 +46,7 @@ class Cell:
     planned environment some facts that decide are not known, or it is not of the model that starts).
     ``entry``: the entry that fits, or the nearest that does not. ``why``: why the cell is not warm.
     ``assumed``: factors of a planned environment that are not known, and are taken to be the entry's.
+    ``traced``: whether it is known that a hit traces, because nothing was recorded.
     """
 
     target: str
@@ -51,6 +54,7 @@ class Cell:
     entry: Digest | None = None
     why: str = ""
     assumed: tuple[str, ...] = ()
+    traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +153,26 @@ class CoveredEntries:
             model=self.model,
         )
 
-    def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> ResolveAnswer:
-        """Return the answer, with each entry that ``acceptance`` refuses among the rejected ones; ``None``
-        judges no signer."""
+    def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> _Accepted:
+        """Return the answer, with each entry that ``acceptance`` refuses among the rejected ones, and the
+        entries whose hits trace; ``None`` judges no signer, and knows none of these."""
         if acceptance is None:
-            return answer
+            return answer, frozenset()
+        traced: set[Digest] = set()
         expected = ExpectedStatement(self.name.namespace, self.name.name, (self.name.tag,), self.lane)
         targets = {row.entry: row.target for row in self.summaries}
         refused: dict[Digest, Rejected] = {}
         for row in answer.revisions:
             try:
-                acceptance.accept(row.envelope_bytes, expected)
+                if will_trace(acceptance.accept(row.envelope_bytes, expected).manifest):
+                    traced.add(row.entry)
             except CacheSvcError as error:
                 why = Difference("trust", error.message, "as published", True, error.hint)
                 target = targets.get(row.entry, Target("unknown"))
                 refused[row.entry] = Rejected(row.entry, target, self.name.tag, (why,))
         kept = tuple(row for row in answer.revisions if row.entry not in refused)
-        return replace(answer, revisions=kept, rejected=(*answer.rejected, *refused.values()))
+        rejected = (*answer.rejected, *refused.values())
+        return replace(answer, revisions=kept, rejected=rejected), frozenset(traced)
 
     def rows(
         self, answers: Iterable[tuple[PlannedEnvironment, ResolveAnswer]]
@@ -241,8 +248,14 @@ def cover(
             rows += [one for one in planned if one.label or known_partition(one.facts) not in there]
         acceptance = config.acceptance(registry_policy(config, remote)) if trusts_anybody(config) else None
         answers = ((one, remote.resolve(entries.request(one.facts))) for one in rows)
-        cells = entries.rows((one, entries.accepted(answer, acceptance)) for one, answer in answers)
+        judged = [(one, *entries.accepted(answer, acceptance)) for one, answer in answers]
+        cells = entries.rows((one, answer) for one, answer, _ in judged)
+        cells = tuple(_with_traces(*both) for both in zip(cells, (row[2] for row in judged), strict=True))
     return Coverage(str(chosen), entries.targets, cells, gate, allowed)
+
+
+def _with_traces(row: EnvironmentCells, traced: frozenset[Digest]) -> EnvironmentCells:
+    return replace(row, cells=tuple(replace(cell, traced=cell.entry in traced) for cell in row.cells))
 
 
 def by_torch(rows: Iterable[PlannedEnvironment]) -> list[PlannedEnvironment]:

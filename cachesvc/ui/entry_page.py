@@ -8,6 +8,7 @@ from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
 from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.offer import will_trace
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
@@ -54,6 +55,7 @@ def entry_context(
         "uses": summary.usefulness,
         "states": STATES,
         "revision_facts": _revision_facts(shown, viewer.registry.now),
+        "traces": verified is not None and will_trace(verified.manifest),
         "measured": _measured(shown.measured),
         "provenance": _provenance(verified, shown) if verified else [],
         "refused": refused,

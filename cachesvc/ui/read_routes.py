@@ -32,7 +32,7 @@ ENVIRONMENTS = 20
 STARTED = 12
 """Environments of which the page of a name shows the starts."""
 MISSED = 20
-"""Names whose misses are shown, at most: each takes some looks. The command has more."""
+"""Names whose misses are shown, at most: each needs some reads. The command has more."""
 REASONS = 100
 """Cells of a page of the coverage grid whose reasons are shown, at most."""
 

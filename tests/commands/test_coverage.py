@@ -184,3 +184,17 @@ def test_the_model_that_starts_decides_where_it_is_known(command, bundle, regist
     assert states(command, "team/asked", "--model", Digest.of(b"1")) == (0, {there: "warm"})
     status, _, err = command("coverage", "team/asked", "--model", "4bf5")
     assert status == 2 and "digest (sha256:<64 hex digits>)" in err and err.count("\n") == 1
+
+
+def test_hits_that_will_trace_are_said_before_they_happen(command, bundle, admin, tmp_path: Path) -> None:
+    """Of entries with compiled graphs and without what Dynamo traced, if their signer is trusted."""
+    graph = f"fxgraph/xx/{'t'.ljust(51, 'x')}/{'a' * 52}"
+    command("push", bundle("team/traced", file=graph, deferrable=True))
+    command("push", bundle("team/traced", "library/default", content=b"no graph"))
+    facts = json.loads(admin("entries", "list", "team/traced", "--json"))["rows"][0]["fingerprint"]
+    (tmp_path / "here.json").write_text(json.dumps(facts))
+    status, out, err = command("coverage", "team/traced")
+    assert (status, err) == (0, "")
+    assert "hits will trace, as nothing was recorded: bert/default" in out
+    out = command("explain", "team/traced", "--here", tmp_path / "here.json")[1]
+    assert "a start will be a hit, but traced (nothing was recorded): bert/default\n" in out

@@ -27,7 +27,7 @@ SEEN_STEP_SECONDS = 3600
 class ReportedEnvironment:
     """An environment that reported starts with entries of a name. ``facts``: those by which people recognise
     it. ``states``: its starts by outcome. ``stored``: whether all of its facts are stored. ``saved`` and
-    ``spent``: seconds that its starts saved, and that compiling took."""
+    ``spent``: seconds that its starts saved, and that they compiled."""
 
     environment: Digest
     facts: dict[str, str]

@@ -13,8 +13,8 @@ from .factors import FACTORS, Fingerprint
 
 
 class PublishedAt(NamedTuple):
-    """Says how new the head of an entry is; the newest is the highest. ``second``: when the registry took it,
-    by the registry's clock, since those of builders differ by days. ``sequence``: the signed one, which
+    """Says how new the head of an entry is; the newest is the highest. ``second``: when the registry accepted
+    it, by the registry's clock, since those of builders differ by days. ``sequence``: the signed one, which
     decides between heads of one second."""
 
     second: int

@@ -24,8 +24,8 @@ MAX_LIST_BYTES = 32 << 20
 @dataclass(frozen=True, slots=True)
 class ListedRevision:
     """Describes a revision that the registry offers. ``fingerprint``: its place in the list's fingerprints.
-    ``sequence``: of its statement. ``published``: when the registry took it, in seconds of UTC. ``keys``: the
-    compilers' own keys of the graphs that it holds."""
+    ``sequence``: of its statement. ``published``: when the registry accepted it, in seconds of UTC.
+    ``keys``: the compilers' own keys of the graphs that it holds."""
 
     entry: Digest
     revision: Digest
