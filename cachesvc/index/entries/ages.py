@@ -98,7 +98,11 @@ class Ages:
         )
         query = (
             sa.select(*place)
-            .join_from(several, EntryRow, sa.and_(*(one == several.c[one.key] for one in place)))
+            .join_from(
+                several,
+                EntryRow,
+                sa.and_(*(col(getattr(EntryRow, name)) == several.c[name] for name in Place._fields)),
+            )
             .join(RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(col(EntryRow.model).is_not(None))
             .group_by(*place, col(EntryRow.target), col(EntryRow.partition))
