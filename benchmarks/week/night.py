@@ -86,8 +86,8 @@ def _behind_relays(folder: Path, backends: Production) -> tuple[Settings, Relay,
         target = urlsplit(named[setting])
         relays[setting] = Relay(f"{target.hostname}:{target.port}")
         named[setting] = named[setting].replace(f"{target.hostname}:{target.port}", relays[setting].address)
-    more = {"gc_seconds": 0, "lease_seconds": 86_400, "private_addresses": True, "webhook_plain_http": True}
-    settings = Settings(data=folder / "night", **named, **more)
+    values: dict[str, Any] = {**named, "gc_seconds": 0, "lease_seconds": 86_400}
+    settings = Settings(data=folder / "night", private_addresses=True, webhook_plain_http=True, **values)
     return settings, relays["database"], relays["bucket_endpoint"]
 
 

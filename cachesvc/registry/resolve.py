@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
 from cachesvc.index.entries.heads import FEW, BuiltFor, Candidate, Group, Heads, Place, Slot
@@ -253,7 +253,7 @@ def _compare_all(
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     """Returns the heads that fit the request's fingerprint, and the others, the nearest first."""
     fitting: list[Candidate] = []
-    refused: list[tuple[tuple[int, ...], Rejected]] = []
+    refused: list[tuple[tuple[Any, ...], Rejected]] = []
     comparisons = _Comparisons(request)
     for row in heads:
         differences = comparisons.with_head(row)
