@@ -14,7 +14,6 @@ import cachesvc_client
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import Signer
-from cachesvc_client.kinds import is_recorded
 from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
 from cachesvc_client.wire.errors import Unsupported
 from cachesvc_client.wire.factors import Fingerprint
@@ -205,7 +204,7 @@ class EntryBuild:
         self.target.show_step("record")
         stage = self.target.folder / "recorded"
         recording = self._replay(dict.fromkeys((*self.files, *self.choices)), stage, phase="record")
-        recorded = tuple(file for file in recording.capture if is_recorded(file.kind))
+        recorded = tuple(file for file in recording.capture if kinds_used.is_recorded(file.kind))
         for file in recorded:
             (self.stage / file.kind).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(stage / file.kind / file.path, self.stage / file.kind / file.path)

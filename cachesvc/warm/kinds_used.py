@@ -84,6 +84,11 @@ def holds_choices(kind: str, path: str) -> bool:
     return rule is not None and rule.write == "merge"
 
 
+def is_recorded(kind: str) -> bool:
+    """Return whether files of ``kind`` spare a service the traces."""
+    return kinds.is_recorded(kind)
+
+
 def can_record(torch: str) -> bool:
     """Return whether such a process can record anything on a version of torch, such as ``2.13.0+cpu``."""
     return any(kind.records_on(torch) for kind in kinds.KINDS if kind.records_on is not None)
