@@ -274,7 +274,7 @@ class EntryBuild:
 
     def _demand_same_model(self, result: PhaseResult) -> None:
         """Raise ``BuildFailed`` if a process built another model than the first did: the entry would name the
-        one, and hold the graphs of the other."""
+        one, and have the graphs of the other."""
         eager, now = self.target.eager.model, result.model
         if eager is not None and now is not None and not result.error and now.digest != eager.digest:
             raise BuildFailed((f"the model changed while it was warmed ({result.phase}): start warm again",))

@@ -41,9 +41,9 @@ def test_the_first_hours_of_a_week(tmp_path: Path) -> None:
     assert len(fired) == 13 and fired["CachesvcTrustExpires"] and not fired["CachesvcRedisDown"]
 
 
-def test_the_page_on_operating_quotes_the_week_that_lies_here() -> None:
+def test_the_page_of_benchmarks_quotes_the_week_that_lies_here() -> None:
     found = json.loads((ROOT / "benchmarks" / "results" / "week.json").read_text())
-    text = " ".join((ROOT / "docs" / "operate.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
     judged = [*found["alerts"], *found["night"]]
     fired = {row["alert"] for row in judged if row["fired"]}
     assert not [row for row in judged if row["missing"] or row["false"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -22,7 +21,7 @@ from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.services.process import free_port
 
-RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "deployment.md"
+RECIPE = Path(__file__).parents[2] / "deploy" / "traefik"
 REQUIRED = os.environ.get("CACHESVC_TEST_PROXIES") == "required"
 NAME = Name.parse("team/bert")
 
@@ -37,9 +36,9 @@ def program() -> str:
 
 @contextlib.contextmanager
 def traefik(folder: Path, replicas: list[int]) -> Iterator[str]:
-    """Run the Traefik of the page for the block, without TLS and with these ports, and yield its URL."""
+    """Run the Traefik of the recipe for the block, without TLS and with these ports, and yield its URL."""
     port, found = free_port(), program()
-    static, dynamic = re.findall(r"```yaml\n# \w+\.yml\n(.*?)```", RECIPE.read_text(), re.DOTALL)
+    static, dynamic = ((RECIPE / name).read_text() for name in ("traefik.yml", "cachesvc.yml"))
     assert '":443"' in static and "      tls: {}\n" in dynamic
     static = static.replace('":443"', f'"127.0.0.1:{port}"')
     dynamic = dynamic.replace("      tls: {}\n", "")
