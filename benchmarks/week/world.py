@@ -12,19 +12,13 @@ import hashlib
 import secrets
 import shutil
 import sqlite3
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
+from benchmarks.serving import serving
 from cachesvc.api import gauges
-from cachesvc.api.app import create_app
 from cachesvc.bootstrap.opening import migrate_index, open_registry
-from cachesvc.cli.serving.server import listening, url_of
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.queries.coverage import cover
 from cachesvc.queries.planned import Plan, PlannedEnvironment
@@ -102,7 +96,7 @@ class Served:
         if not self.token:
             signers.add_signer(registry, None, SignerRecord(ANY, self.key.public))
             trust.prepare(registry)
-        self.url = self._open.enter_context(_serving(registry))
+        self.url = self._open.enter_context(serving(registry, web_page=True))
 
     def stop(self) -> None:
         """Stop serving."""
@@ -173,23 +167,6 @@ class Served:
         self.start()
 
 
-@contextlib.contextmanager
-def _serving(registry: Registry) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(registry, web_page=True), log_config=None))
-    listener = listening("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield url_of(listener, "http")
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        listener.close()
-
-
 def warm(served: Served, name: Name, targets: tuple[Target, ...], facts: dict[str, Any], model: int) -> None:
     """Publish what CI compiled of a model for one environment. Raises ``CacheSvcError``."""
     from cachesvc_client.http.registry import Remote
@@ -207,10 +184,15 @@ def warm(served: Served, name: Name, targets: tuple[Target, ...], facts: dict[st
 
 
 def verdicts(
-    served: Served, name: Name, targets: tuple[Target, ...], facts: dict[str, Any]
+    served: Served, name: Name, targets: tuple[Target, ...], facts: dict[str, Any], model: int | None
 ) -> dict[str, str]:
-    """Return what coverage says of each target in one environment, as a gate before a start asks."""
-    plan = Plan(given=(PlannedEnvironment(facts),), targets=tuple(map(str, targets)))
+    """Return what coverage says of each target in one environment, as a gate before a start asks. ``model``:
+    the one that is deployed; ``None``: whoever asks does not know it."""
+    plan = Plan(
+        given=(PlannedEnvironment(facts),),
+        targets=tuple(map(str, targets)),
+        model=None if model is None else model_digest(name, model),
+    )
     try:
         grid = cover(served.config(served.folder / "operator"), name, plan=plan, gate=True)
     except CacheSvcError as error:  # coverage ends with this line, and with no status of success

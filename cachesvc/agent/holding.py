@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.partitions import PublishedAt, newest_first
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPack:
     """Describes a pack of a listed revision. ``pinned``: of a name that the operator has pinned.
-    ``sequence``: of the revision; the newest has the highest."""
+    ``at``: how new the revision is."""
 
     pack: Digest
     size: int
-    sequence: int
+    at: PublishedAt
     pinned: bool = False
 
 
@@ -34,7 +35,7 @@ def packs_to_hold(wanted: Iterable[WantedPack], bound: int) -> list[WantedPack]:
     the newest. One that is too large for the room that is left is passed over."""
     chosen: dict[Digest, WantedPack] = {}
     left = bound
-    for pack in sorted(wanted, key=lambda row: (not row.pinned, -row.sequence, row.pack)):
+    for pack in sorted(wanted, key=lambda row: (not row.pinned, *newest_first(row.at, row.pack))):
         if pack.pack not in chosen and pack.size <= left:
             chosen[pack.pack] = pack
             left -= pack.size

@@ -11,7 +11,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.manifest.records import Frame, PackRecord
 from cachesvc_client.wire.names import Name
-from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, newest_first
+from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, sorted_rows
 from cachesvc_client.wire.requests.protocol import ResolvedRevision
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Offer:
                 places[text] = len(fingerprints)
                 fingerprints.append(one.fingerprint)
             rows[one.row.revision] = replace(one.row, fingerprint=places[text])
-        return NodeList(
-            url, str(self.name), self.name.tag, tuple(newest_first(rows.values())), tuple(fingerprints)
-        )
+        newest_first = tuple(sorted_rows(rows.values()))
+        return NodeList(url, str(self.name), self.name.tag, newest_first, tuple(fingerprints))
 
 
-def listed_row(verified: Accepted) -> ListedRevision:
-    """Returns the row of a list; its fingerprint gets its place when the list is written."""
+def listed_row(verified: Accepted, published: int) -> ListedRevision:
+    """Return the row of a list; its fingerprint gets its place when the list is written. ``published``: when
+    the registry accepted the revision."""
     manifest = verified.manifest
     return ListedRevision(
         entry=manifest.entry,
@@ -65,6 +65,7 @@ def listed_row(verified: Accepted) -> ListedRevision:
         pack=manifest.pack.digest,
         pack_size=manifest.pack.size,
         sequence=manifest.statement.sequence,
+        published=published,
         fingerprint=0,
         scopes=tuple(manifest.scopes),
         model=manifest.workload.model,

@@ -144,8 +144,8 @@ class Keeper:
         self._measures.step()
         offer = Offer(name, time.time())
         try:
-            for revision in self._offered(remote, name):
-                self._take(offer, revision, policy, marker)
+            for revision, published in self._offered(remote, name):
+                self._take(offer, revision, published, policy, marker)
         except NotFound:
             pass
         except (Unauthenticated, Forbidden):
@@ -158,16 +158,19 @@ class Keeper:
         self._offers[name] = offer
         return True
 
-    def _offered(self, remote: Remote, name: Name) -> Iterator[ResolvedRevision]:
-        """Yields the heads of a name's trunk that the registry offers to the environments that built them."""
+    def _offered(self, remote: Remote, name: Name) -> Iterator[tuple[ResolvedRevision, int]]:
+        """Yields the heads of a name's trunk that the registry offers to the environments that built them,
+        each with when the registry accepted it."""
         groups: dict[bytes, list[EntrySummary]] = {}
         listed = remote.entries(name, limit=_MAX_LISTING_BYTES, trunk=True)
         for row in [row for row in listed if row.lane is None][:_MAX_ENTRIES]:
             if all(each.chooses(row.fingerprint) for each in self._selection.factors):
                 groups.setdefault(canonical(row.fingerprint), []).append(row)
         for rows in groups.values():
+            published = {row.entry: row.published for row in rows}
             for start in range(0, len(rows), _ENTRIES_AT_ONCE):
-                yield from self._resolved(remote, name, rows[start : start + _ENTRIES_AT_ONCE])
+                for one in self._resolved(remote, name, rows[start : start + _ENTRIES_AT_ONCE]):
+                    yield one, published.get(one.entry, 0)
 
     def _resolved(
         self, remote: Remote, name: Name, rows: Sequence[EntrySummary]
@@ -195,11 +198,16 @@ class Keeper:
         yield from answer.revisions[: len(rows)]
 
     def _take(
-        self, offer: Offer, revision: ResolvedRevision, policy: SignerPolicy | None, marker: Digest | None
+        self,
+        offer: Offer,
+        revision: ResolvedRevision,
+        published: int,
+        policy: SignerPolicy | None,
+        marker: Digest | None,
     ) -> None:
         """Adds a revision to an offer if this node would accept it."""
         try:
-            checked = self._checked(offer.name, revision, policy, marker)
+            checked = self._checked(offer.name, revision, published, policy, marker)
         except CacheSvcError as error:
             if isinstance(error, StorageFull):
                 raise
@@ -209,7 +217,12 @@ class Keeper:
         offer.sources[checked.row.pack] = replace(revision, envelope="")
 
     def _checked(
-        self, name: Name, resolved: ResolvedRevision, policy: SignerPolicy | None, marker: Digest | None
+        self,
+        name: Name,
+        resolved: ResolvedRevision,
+        published: int,
+        policy: SignerPolicy | None,
+        marker: Digest | None,
     ) -> Checked:
         """Returns what is kept of a revision, after the checks that a service makes of it."""
         known = self._checks.get((resolved.revision, marker))
@@ -224,7 +237,7 @@ class Keeper:
         fingerprint = self._fingerprints.setdefault(
             canonical(manifest.fingerprint), dict(manifest.fingerprint)
         )
-        checked = Checked(listed_row(verified), fingerprint, manifest.pack, tuple(manifest.frames))
+        checked = Checked(listed_row(verified, published), fingerprint, manifest.pack, tuple(manifest.frames))
         self._checks[verified.revision, marker] = checked
         return checked
 
@@ -248,7 +261,7 @@ class Keeper:
         If the registry stops to answer, the lists that are known are published all the same: a service
         downloads by itself what is missing."""
         wanted = [
-            WantedPack(one.pack.digest, one.pack.size, one.row.sequence, self._is_pinned(offer.name))
+            WantedPack(one.pack.digest, one.pack.size, one.row.at, self._is_pinned(offer.name))
             for offer in self._offers.values()
             for one in offer.revisions
         ]

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cachesvc.console.output import AsJson, print_json
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotWarm
 from cachesvc_client.wire.names import Tag
 
 from . import app, completion
 from .arguments import examples, parse_name, parse_option
+
+if TYPE_CHECKING:
+    from cachesvc.queries.coverage import Coverage
 
 
 class Allowed(str, Enum):
@@ -73,6 +77,13 @@ def coverage(
         list[str] | None,
         typer.Option(metavar="TARGET", help="Only this target, or those below it; may be repeated."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="The model that will start, as reports and warm name it; other models' entries are unknown.",
+        ),
+    ] = None,
     gate: Annotated[
         bool,
         typer.Option(
@@ -87,7 +98,7 @@ def coverage(
     as_json: AsJson = False,
 ) -> None:
     """Show which targets of a name are warm in which environments, and would be in planned ones."""
-    from cachesvc.queries.coverage import cover, render
+    from cachesvc.queries.coverage import cover
     from cachesvc.queries.planned import Plan, PlannedEnvironment, parse_change, read_environment
     from cachesvc_client.config.settings import Config
     from cachesvc_client.environment.detect import detect
@@ -107,6 +118,7 @@ def coverage(
         machine=machine,
         changes=changes,
         targets=tuple(target or ()),
+        model=parse_option(lambda: Digest(model)) if model else None,
     )
     fallback = parse_option(lambda: tuple(map(Tag, tag_fallback or ())))
     covered = cover(
@@ -121,5 +133,43 @@ def coverage(
         rest = {field.name: getattr(covered, field.name) for field in fields(covered)}
         print_json({"passed": covered.passed, **rest})
     else:
-        print(render(covered))
+        print(_text(covered))
     raise typer.Exit(0 if covered.passed else NotWarm.exit_status)
+
+
+def _text(coverage: Coverage) -> str:
+    """Return the text for a terminal: the grid, and a line for each cell that is not warm."""
+    from cachesvc_client.console.tables import aligned, environment_label
+
+    cells = coverage.cells
+    warm = sum(cell.state == "warm" for cell in cells)
+    labels = any(row.label for row in coverage.environments)
+    starts = any(row.starts for row in coverage.environments)
+    head = ("torch", "device", "python", *coverage.targets, *(["starts"] if starts else []))
+    grid = [
+        (
+            *environment_label(row.facts),
+            *(cell.state for cell in row.cells),
+            *([str(row.starts or "")] if starts else []),
+            *([row.label] if labels else []),
+        )
+        for row in coverage.environments
+    ]
+    planned = " in the planned environments" if coverage.gate else ""
+    parts = [f"{coverage.name}: {warm} of {len(cells)} are warm{planned}"]
+    parts.append(aligned([(*head, *(["planned"] if labels else [])), *grid], "  "))
+    reasons = [
+        (f"{cell.target} is {cell.state} on {', '.join(environment_label(row.facts)[:2])}", cell.why)
+        for row in coverage.environments
+        for cell in row.cells
+        if cell.state != "warm"
+    ]
+    if reasons:
+        parts.append("\nnot warm:\n" + aligned(reasons, "  "))
+    traced = dict.fromkeys(cell.target for cell in cells if cell.state == "warm" and cell.traced)
+    if traced:
+        parts.append(f"\nhits will trace, as nothing was recorded: {', '.join(traced)}")
+    names = dict.fromkeys(name for cell in cells for name in cell.assumed)
+    if names:
+        parts.append(f"\nnot known before a start, and taken to be the entry's: {', '.join(names)}")
+    return "\n".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cachesvc_client.wire.requests.reports import STATES
 
@@ -19,9 +20,22 @@ class DayOfStarts:
     spent: float = 0.0
 
 
+class Starts(Protocol):
+    """Counts starts by outcome, and the seconds that they saved and spent."""
+
+    @property
+    def states(self) -> Mapping[str, int]: ...
+
+    @property
+    def saved(self) -> float: ...
+
+    @property
+    def spent(self) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
-class SumOfDays:
-    """The starts of some days together, as `DayOfStarts` has those of one."""
+class SumOfStarts:
+    """The starts of some days or environments together."""
 
     states: Mapping[str, int]
     saved: float
@@ -38,10 +52,10 @@ class SumOfDays:
         return self.starts - self.states["unused"]
 
 
-def sum_of_days(days: Sequence[DayOfStarts]) -> SumOfDays:
-    """Returns the sums of ``days``."""
-    states = {state: sum(day.states[state] for day in days) for state in STATES}
-    return SumOfDays(states, sum(day.saved for day in days), sum(day.spent for day in days))
+def sum_of_starts(rows: Sequence[Starts]) -> SumOfStarts:
+    """Return the sums of ``rows``."""
+    states = {state: sum(row.states[state] for row in rows) for state in STATES}
+    return SumOfStarts(states, sum(row.saved for row in rows), sum(row.spent for row in rows))
 
 
 def each_day(rows: Iterable[DayOfStarts], first: int, last: int) -> list[DayOfStarts]:

@@ -26,6 +26,8 @@ NODE_DAYS = 30
 
 NAMESPACE_ENVIRONMENTS = 1000
 """Environments whose facts are stored for each namespace; beyond them the one seen longest ago is deleted."""
+UNKNOWN_NAMESPACES = 20
+"""Namespaces in which nothing is and whose cold starts are counted, at most: misspelt ones."""
 NAMESPACE_COLD = 1000
 """Pairs of a name and an environment whose cold starts are stored for each namespace; beyond them the one
 seen longest ago is deleted."""

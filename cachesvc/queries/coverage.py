@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cachesvc.schema.entries import EntryRecord
 from cachesvc.schema.wanted import SeenEnvironment
 from cachesvc_client.bundle.check import ExpectedStatement
 from cachesvc_client.config.settings import Config
-from cachesvc_client.console.tables import aligned, environment_label
+from cachesvc_client.console.tables import environment_label
 from cachesvc_client.queries.explain import environment_facts, is_use_here
 from cachesvc_client.queries.names import suggesting
+from cachesvc_client.queries.offer import will_trace
 from cachesvc_client.queries.pull import registry_of
 from cachesvc_client.queries.trust import registry_policy, trusts_anybody
 from cachesvc_client.trust.accept import Acceptance
@@ -23,7 +24,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import BY_NAME, Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Tag, Target
-from cachesvc_client.wire.partitions import Offered, known_partition, newest_of_targets
+from cachesvc_client.wire.partitions import Offered, PublishedAt, known_partition, newest_of_targets
 from cachesvc_client.wire.requests.protocol import EntrySummary, Rejected, ResolveAnswer, ResolveRequest
 
 from .covered_rows import entry_records, seen_environments
@@ -31,6 +32,7 @@ from .planned import Plan, PlannedEnvironment, assumed
 
 COLD_SECONDS = 30 * 86_400
 """Seconds for which an environment is a row because a start there compiled for want of an entry."""
+_Accepted = tuple[ResolveAnswer, frozenset[Digest]]
 CellState = Literal["warm", "stale", "cold", "failed", "unknown"]
 
 
@@ -41,9 +43,10 @@ class Cell:
     ``state``, of the newest entry that the registry offers there: *warm* (it is of the newest model), *stale*
     (it is of an older model than an entry of another environment), *failed* (it withholds the entry there, or
     the last starts there compiled all the same), *cold* (no entry fits), or *unknown* (an entry may fit: of a
-    planned environment some facts that decide are not known). ``entry``: the entry that fits, or the nearest
-    that does not. ``why``: why the cell is not warm. ``assumed``: factors of a planned environment that are
-    not known, and are taken to be the entry's.
+    planned environment some facts that decide are not known, or it is not of the model that starts).
+    ``entry``: the entry that fits, or the nearest that does not. ``why``: why the cell is not warm.
+    ``assumed``: factors of a planned environment that are not known, and are taken to be the entry's.
+    ``traced``: whether it is known that a hit traces, because nothing was recorded.
     """
 
     target: str
@@ -51,6 +54,7 @@ class Cell:
     entry: Digest | None = None
     why: str = ""
     assumed: tuple[str, ...] = ()
+    traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,8 @@ class CoveredEntries:
     lane: Lane | None
     summaries: tuple[EntrySummary, ...]
     records: tuple[EntryRecord, ...]
-
     wanted: tuple[str, ...] = ()
+    model: Digest | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -141,32 +145,40 @@ class CoveredEntries:
     def request(self, here: Fingerprint) -> ResolveRequest:
         """Return the request that a service of the environment ``here`` sends."""
         return ResolveRequest(
-            self.name.namespace, self.name.name, here, tags=(self.name.tag,), lane=self.lane
+            self.name.namespace,
+            self.name.name,
+            here,
+            tags=(self.name.tag,),
+            lane=self.lane,
+            model=self.model,
         )
 
-    def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> ResolveAnswer:
-        """Return the answer, with each entry that ``acceptance`` refuses among the rejected ones; ``None``
-        judges no signer."""
+    def accepted(self, answer: ResolveAnswer, acceptance: Acceptance | None) -> _Accepted:
+        """Return the answer, with each entry that ``acceptance`` refuses among the rejected ones, and the
+        entries whose hits trace; ``None`` judges no signer, and knows none of these."""
         if acceptance is None:
-            return answer
+            return answer, frozenset()
+        traced: set[Digest] = set()
         expected = ExpectedStatement(self.name.namespace, self.name.name, (self.name.tag,), self.lane)
         targets = {row.entry: row.target for row in self.summaries}
         refused: dict[Digest, Rejected] = {}
         for row in answer.revisions:
             try:
-                acceptance.accept(row.envelope_bytes, expected)
+                if will_trace(acceptance.accept(row.envelope_bytes, expected).manifest):
+                    traced.add(row.entry)
             except CacheSvcError as error:
                 why = Difference("trust", error.message, "as published", True, error.hint)
                 target = targets.get(row.entry, Target("unknown"))
                 refused[row.entry] = Rejected(row.entry, target, self.name.tag, (why,))
         kept = tuple(row for row in answer.revisions if row.entry not in refused)
-        return replace(answer, revisions=kept, rejected=(*answer.rejected, *refused.values()))
+        rejected = (*answer.rejected, *refused.values())
+        return replace(answer, revisions=kept, rejected=rejected), frozenset(traced)
 
     def rows(
         self, answers: Iterable[tuple[PlannedEnvironment, ResolveAnswer]]
     ) -> tuple[EnvironmentCells, ...]:
         """Return the row of each environment from the answer to its request."""
-        models = _newer_models(row for row in self.records if row.lane in (None, self.lane))
+        models = self._models()
         return tuple(
             EnvironmentCells(
                 known_partition(one.facts),
@@ -178,6 +190,23 @@ class CoveredEntries:
             )
             for one, answer in answers
         )
+
+    def _models(self) -> dict[Digest, _Models]:
+        """Return the models of the entries that are not of the model that starts."""
+        records = [row for row in self.records if row.lane in (None, self.lane)]
+        if self.model is None:
+            return _newer_models(records)
+        other = {row.entry: row.model for row in records if row.model != self.model}
+        return {entry: _Models(model, self.model, True) for entry, model in other.items()}
+
+
+class _Models(NamedTuple):
+    """The models by which a cell is not warm: that of the entry, and the ``other`` one, which is the newest
+    or, if it is ``asked`` for, the one that starts."""
+
+    own: Digest | None
+    other: Digest
+    asked: bool = False
 
 
 def cover(
@@ -208,6 +237,7 @@ def cover(
             tuple(visible),
             tuple(entry_records(remote, chosen)),
             () if plan is None else plan.targets,
+            None if plan is None else plan.model,
         )
         needed = not gate or (plan is not None and plan.needs_seen)
         reported = seen_environments(remote, chosen, config.lane) if needed else ()
@@ -218,8 +248,14 @@ def cover(
             rows += [one for one in planned if one.label or known_partition(one.facts) not in there]
         acceptance = config.acceptance(registry_policy(config, remote)) if trusts_anybody(config) else None
         answers = ((one, remote.resolve(entries.request(one.facts))) for one in rows)
-        cells = entries.rows((one, entries.accepted(answer, acceptance)) for one, answer in answers)
+        judged = [(one, *entries.accepted(answer, acceptance)) for one, answer in answers]
+        cells = entries.rows((one, answer) for one, answer, _ in judged)
+        cells = tuple(_with_traces(*both) for both in zip(cells, (row[2] for row in judged), strict=True))
     return Coverage(str(chosen), entries.targets, cells, gate, allowed)
+
+
+def _with_traces(row: EnvironmentCells, traced: frozenset[Digest]) -> EnvironmentCells:
+    return replace(row, cells=tuple(replace(cell, traced=cell.entry in traced) for cell in row.cells))
 
 
 def by_torch(rows: Iterable[PlannedEnvironment]) -> list[PlannedEnvironment]:
@@ -240,16 +276,16 @@ def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerpri
     return environments
 
 
-def _newer_models(records: Iterable[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:
+def _newer_models(records: Iterable[EntryRecord]) -> dict[Digest, _Models]:
     """Return by entry its model and the newest model of its target, where that is another one."""
     rows = [
-        Offered(row.entry, row.target, row.model, (row.published, row.sequence), row.lane)
+        Offered(row.entry, row.target, row.model, PublishedAt(row.published, row.sequence), row.lane)
         for row in records
         if row.model
     ]
     newest = newest_of_targets(rows)
     return {
-        row.entry: (row.model, model)
+        row.entry: _Models(row.model, model)
         for row in rows
         if row.model is not None and (model := newest[row.target].model) is not None and row.model != model
     }
@@ -260,16 +296,20 @@ def _cells(
     summaries: Sequence[EntrySummary],
     targets: Sequence[str],
     answer: ResolveAnswer,
-    models: dict[Digest, tuple[Digest, Digest]],
+    models: Mapping[Digest, _Models],
 ) -> tuple[Cell, ...]:
     offered = {revision.entry for revision in answer.revisions}
     rejected = {row.entry: row for row in answer.rejected}
-    # Of the entries of a target, such as those of its former models, the newest that is offered decides.
-    newest = newest_of_targets(
-        Offered(row.entry, row.target, None, (row.published, row.sequence), row.lane)
+    # Of the entries of a target, such as those of its former models, the newest that is offered decides; if
+    # the model that starts is known, the newest of that one.
+    rows_offered = [
+        Offered(row.entry, row.target, None, PublishedAt(row.published, row.sequence), row.lane)
         for row in summaries
         if row.entry in offered
-    )
+    ]
+    of_other = {entry for entry, row in models.items() if row.asked}
+    newest = newest_of_targets(rows_offered)
+    newest |= newest_of_targets(row for row in rows_offered if row.entry not in of_other)
     by_target: dict[str, list[EntrySummary]] = {target: [] for target in targets}
     for row in summaries:
         if row.target in by_target:
@@ -310,16 +350,22 @@ def _unknown_text(found: Sequence[Difference]) -> str:
     return f"{', '.join(names)}: not known of this plan; say --set {values} if it will be so"
 
 
-def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: tuple[Digest, Digest] | None) -> Cell:
+def _offered_cell(one: PlannedEnvironment, row: EntrySummary, models: _Models | None) -> Cell:
     used = next((use for use in row.usefulness if is_use_here(one.facts, row, use)), None)
     if used is not None and used.inert_hosts:
         return Cell(
             row.target, "failed", row.entry, f"services compiled all the same: {used.why}".rstrip(": ")
         )
-    if models is not None:
-        return Cell(
-            row.target, "stale", row.entry, f"for model {models[0][:19]}, the newest is {models[1][:19]}"
+    if models is not None and models.asked:
+        # A comment changes a hash as an operator does: only a start knows.
+        has = f"of model {models.own[:19]}" if models.own else "of no known model"
+        why = (
+            f"no entry here is of model {models.other[:19]}, the newest is {has}; warm --check tries a start"
         )
+        return Cell(row.target, "unknown", row.entry, why)
+    if models is not None and models.own is not None:
+        why = f"for model {models.own[:19]}, the newest is {models.other[:19]}"
+        return Cell(row.target, "stale", row.entry, why)
     if not one.planned:
         return Cell(row.target, "warm", row.entry)
     unknown = assumed(one.facts, row.fingerprint, row.scopes)
@@ -343,39 +389,6 @@ def _text(found: Sequence[Difference]) -> str:
     if first.factor in (INERT, WITHDRAWN):  # a decision of people or of reports, and no fact of two sides
         return f"{first.factor}: {first.mine}; {first.theirs}"
     return f"{first.factor}: {first.mine} here, {first.theirs} in the entry"
-
-
-def render(coverage: Coverage) -> str:
-    """Return the text for a terminal: the grid, and a line for each cell that is not warm."""
-    cells = coverage.cells
-    warm = sum(cell.state == "warm" for cell in cells)
-    labels = any(row.label for row in coverage.environments)
-    starts = any(row.starts for row in coverage.environments)
-    head = ("torch", "device", "python", *coverage.targets, *(["starts"] if starts else []))
-    grid = [
-        (
-            *environment_label(row.facts),
-            *(cell.state for cell in row.cells),
-            *([str(row.starts or "")] if starts else []),
-            *([row.label] if labels else []),
-        )
-        for row in coverage.environments
-    ]
-    planned = " in the planned environments" if coverage.gate else ""
-    parts = [f"{coverage.name}: {warm} of {len(cells)} are warm{planned}"]
-    parts.append(aligned([(*head, *(["planned"] if labels else [])), *grid], "  "))
-    reasons = [
-        (f"{cell.target} is {cell.state} on {', '.join(environment_label(row.facts)[:2])}", cell.why)
-        for row in coverage.environments
-        for cell in row.cells
-        if cell.state != "warm"
-    ]
-    if reasons:
-        parts.append("\nnot warm:\n" + aligned(reasons, "  "))
-    names = dict.fromkeys(name for cell in cells for name in cell.assumed)
-    if names:
-        parts.append(f"\nnot known before a start, and taken to be the entry's: {', '.join(names)}")
-    return "\n".join(parts)
 
 
 def _version(torch: object) -> list[int]:

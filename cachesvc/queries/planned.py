@@ -53,7 +53,7 @@ class Plan:
     ``given``: those of files, and this machine. ``like``: texts that name environments that the registry has
     seen, see `named`; ``of_all``: all of these. ``machine``: a file, or a text as those of ``like``: its
     machine takes the place of those of the given environments. ``changes``: facts that all of them get.
-    ``targets``: the only ones that count.
+    ``targets``: the only ones that count. ``model``: the hash of the model that starts, where it is known.
     """
 
     given: tuple[PlannedEnvironment, ...] = ()
@@ -62,6 +62,7 @@ class Plan:
     machine: str | None = None
     changes: Facts = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    model: Digest | None = None
 
     @property
     def needs_seen(self) -> bool:

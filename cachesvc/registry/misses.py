@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cachesvc.domain.access import Action, Token, demand
+from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.index.unit import Unit
@@ -28,19 +28,23 @@ MISTYPED = 3
 
 
 def list_misses(
-    registry: Registry, by: Token, namespace: Namespace | None = None, days: int = DAYS
+    registry: Registry,
+    by: Token,
+    namespace: Namespace | None = None,
+    days: int = DAYS,
+    most: int = MAX_NAMES,
 ) -> MissesAnswer:
     """Return what services of a namespace, or of all that the token reads, compiled in the last ``days``
-    and would compile again, the most expensive first. Raise ``Forbidden``."""
+    and would compile again, the most expensive first, of ``most`` names. Raise ``Forbidden``."""
     where = namespace or by.namespace
     demand(by, Action.read, where, by.lane)
     since = registry.now - min(days, KEPT_DAYS) * DAY
     with registry.index.read() as unit:
-        names = unit.cold_starts.names(where, by.lane, since, MAX_NAMES + 1)
+        names = unit.cold_starts.names(where, by.lane, since, most + 1)
     rows: list[Miss] = []
     known: dict[Namespace, list[str]] = {}
-    more = max(0, len(names) - MAX_NAMES)
-    for name in names[:MAX_NAMES]:
+    more = max(0, len(names) - most)
+    for name in names[:most]:
         answer = list_wanted(registry, by, name, by.lane, days)
         more += answer.more
         if answer.rows:
@@ -66,7 +70,7 @@ def _explained(
             known[name.namespace] = [row.name for row in unit.listing.names(name.namespace, lanes)]
         near = nearest(name.name, _of_like_length(name.name, known[name.namespace]))
         reason = "no-such-name"
-        near = f"{name.namespace}/{near}" if near else None
+        near = f"{name.namespace}/{near}" if near else _in_nearest_namespace(unit, by, name)
     elif name.tag not in tags:
         tag = nearest(name.tag, tags) or (LATEST if LATEST in tags else tags[0])
         reason, near = "no-such-tag", f"{name.namespace}/{name.name}:{tag}"
@@ -79,6 +83,16 @@ def _explained(
             yield Miss(row, reason, "cachesvc warm SPEC")
         else:
             yield Miss(row, reason, "cachesvc warm SPEC --missing")
+
+
+def _in_nearest_namespace(unit: Unit, by: Token, name: Name) -> str | None:
+    """Return the name in the namespace that a misspelt one may have been; ``None`` where nothing is like it,
+    or where things are under the namespace."""
+    known = [where for where in unit.namespaces.policies() if may(by, Action.read, where, by.lane)]
+    near = (
+        None if name.namespace in known else nearest(name.namespace, _of_like_length(name.namespace, known))
+    )
+    return f"{near}/{name.name}" if near else None
 
 
 def _of_like_length(word: str, known: Sequence[str]) -> list[str]:

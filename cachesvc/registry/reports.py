@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from cachesvc.domain.access import Action, Token, demand, may
-from cachesvc.domain.usefulness import InertHost
+from cachesvc.domain.usefulness import UNKNOWN_NAMESPACES, InertHost
 from cachesvc.index.entries.ages import compile_seconds
 from cachesvc.index.starts.cold_starts import ColdRecord
 from cachesvc.index.starts.days import ColdStartOfDay
@@ -223,11 +223,14 @@ def _apply_outcomes(
 
 
 def _checked_names(unit: Unit, token: Token, cold: ColdStart) -> tuple[ColdName, ...]:
-    """Returns the names of a cold start. Raises ``NotFound`` for a namespace that does not exist, so that no
-    token fills the index with namespaces, and ``Forbidden``."""
+    """Return the names of a cold start. Raise ``Forbidden``, and ``NotFound`` for a namespace without entries
+    once ``UNKNOWN_NAMESPACES`` of them are counted, so that no token fills the index with namespaces."""
     for one in cold.names:
         demand(token, Action.report, one.namespace, one.lane)
-        if not unit.namespaces.exists(one.namespace):
+        if unit.namespaces.exists(one.namespace):
+            continue
+        counted = unit.cold_starts.unknown_namespaces()
+        if one.namespace not in counted and len(counted) >= UNKNOWN_NAMESPACES:
             raise NotFound(f"namespace {one.namespace} does not exist", "check the name, or publish it")
     return cold.names
 

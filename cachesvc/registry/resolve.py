@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
 from cachesvc.index.entries.heads import FEW, BuiltFor, Candidate, Group, Heads, Place, Slot
@@ -23,7 +23,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES
 from cachesvc_client.wire.names import Tag
-from cachesvc_client.wire.partitions import Offered, environment, of_older_models
+from cachesvc_client.wire.partitions import Offered, environment, newest_first, of_older_models
 from cachesvc_client.wire.requests.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
@@ -122,7 +122,7 @@ def _judge(
     fitting, mismatched = _compare_all(_overlay(live), request)
     offered, withheld = _withhold(registry, fitting, request)
     rejected = (*withheld, *mismatched)[:MAX_REJECTED]
-    offered.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
+    offered.sort(key=lambda row: (not _is_of(row, request), *newest_first(row.at, row.entry)))
     older = _unasked_older(offered, request)
     omitted = _may_wait(registry, older) if request.most is not None else frozenset()
     revisions = _with_envelopes(registry, [row for row in offered if row.entry not in omitted][:MAX_RESOLVED])
@@ -138,9 +138,14 @@ def _unasked_older(offered: Sequence[Candidate], request: ResolveRequest) -> fro
     if request.entries or request.keys:
         return frozenset()
     older = of_older_models(
-        Offered(row.entry, row.slot.target, row.model, (row.published,), row.lane) for row in offered
+        Offered(row.entry, row.slot.target, row.model, row.at, row.lane) for row in offered
     )
-    return older - {row.entry for row in offered if row.model is not None and row.model == request.model}
+    return older - {row.entry for row in offered if _is_of(row, request)}
+
+
+def _is_of(row: Candidate, request: ResolveRequest) -> bool:
+    """Return whether a head is of the request's model."""
+    return row.model is not None and row.model == request.model
 
 
 def _may_wait(registry: Registry, entries: frozenset[Digest]) -> frozenset[Digest]:
@@ -248,7 +253,7 @@ def _compare_all(
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     """Returns the heads that fit the request's fingerprint, and the others, the nearest first."""
     fitting: list[Candidate] = []
-    refused: list[tuple[tuple[int, ...], Rejected]] = []
+    refused: list[tuple[tuple[Any, ...], Rejected]] = []
     comparisons = _Comparisons(request)
     for row in heads:
         differences = comparisons.with_head(row)
@@ -256,7 +261,7 @@ def _compare_all(
             break
         if differences:
             rejected = _rejected(row, differences)
-            refused.append(((*nearness(differences), -row.published), rejected))
+            refused.append(((*nearness(differences), *newest_first(row.at, row.entry)), rejected))
         else:
             fitting.append(row)
     refused.sort(key=lambda pair: pair[0])

@@ -8,10 +8,12 @@ from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
 from cachesvc.schema.entries import RevisionRecord
 from cachesvc_client.console.tables import bytes_text
+from cachesvc_client.queries.offer import will_trace
 from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, Untrusted
+from cachesvc_client.wire.factors import BY_NAME
 from cachesvc_client.wire.requests.reports import STATES
 
 from . import paging, text
@@ -49,9 +51,11 @@ def entry_context(
     return {
         "shown": shown,
         "changeable": may(viewer.token, Action.admin, shown.namespace),
+        **_facts(shown),
         "uses": summary.usefulness,
         "states": STATES,
         "revision_facts": _revision_facts(shown, viewer.registry.now),
+        "traces": verified is not None and will_trace(verified.manifest),
         "measured": _measured(shown.measured),
         "provenance": _provenance(verified, shown) if verified else [],
         "refused": refused,
@@ -61,6 +65,8 @@ def entry_context(
         "files_first_link": file_part.first,
         "files_next_link": file_part.next,
         "revisions": revision_part.rows,
+        "revision_first": revisions_from,
+        "revision_count": len(rows),
         "revisions_first_link": revision_part.first,
         "revisions_next_link": revision_part.next,
     }
@@ -72,6 +78,17 @@ def _verify(viewer: Viewer, revision: Digest) -> tuple[Accepted | None, str]:
         return inventory.read_revision(viewer.registry, viewer.token, revision), ""
     except Untrusted as error:
         return None, error.message
+
+
+def _facts(row: RevisionRecord) -> dict[str, list[tuple[str, Any]]]:
+    """Return the facts of the builder's environment: what decides where the entry fits, and the others."""
+    counted = {"any", *row.scopes}
+    deciding = {one.name for one in BY_NAME.values() if one.decider == "cachesvc" and one.scope in counted}
+    facts = sorted(row.fingerprint.items())
+    return {
+        "deciding": [fact for fact in facts if fact[0] in deciding],
+        "recorded": [fact for fact in facts if fact[0] not in deciding],
+    }
 
 
 def _revision_facts(row: RevisionRecord, now: int) -> list[tuple[str, str]]:

@@ -15,8 +15,8 @@ from .text import count_text, seconds_text
 
 WIDTH, HEIGHT = 640, 190
 """Size of a plot in its own units."""
-LEFT, TOP, BOTTOM = 62, 10, 24
-"""Units beside, above and below the bars, for the labels of the axes."""
+LEFT, TOP, BOTTOM = 92, 14, 24
+"""Units beside, above and below the bars, for the labels of the axes: they are larger on small screens."""
 LABEL_EVERY = 7
 """Days from one label of the axis to the next."""
 SPACE = 0.25
@@ -125,7 +125,7 @@ def _plot(
     step = (WIDTH - LEFT) / max(1, len(days))
     bars = []
     for place, (day, of_day) in enumerate(zip(days, values, strict=True)):
-        labelled = (len(days) - 1 - place) % LABEL_EVERY == 0 and place * step < WIDTH - LEFT - 30
+        labelled = (len(days) - 1 - place) % LABEL_EVERY == 0
         x = round(LEFT + step * (place + SPACE / 2), 1)
         bars.append(Bar(day, x, _pieces(series, of_day, top, say), tuple(map(say, of_day)), labelled))
     lines = [Line(_y(top * share, top), say(top * share)) for share in (0.0, 0.5, 1.0)] if top else []

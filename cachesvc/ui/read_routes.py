@@ -9,14 +9,15 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
 from cachesvc.domain.access import Role
-from cachesvc.domain.days import sum_of_days
+from cachesvc.domain.days import sum_of_starts
 from cachesvc.domain.retention import DAY
 from cachesvc.index.entries.search import Search
-from cachesvc.registry import inventory, misses, names, reports, wanted
+from cachesvc.registry import environments, inventory, misses, names, reports, wanted
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
+from cachesvc_client.wire.requests.reports import STATES
 
 from . import paging, session
 from .coverage_grid import cover
@@ -28,6 +29,10 @@ COLD = 50
 """Rows of what went cold, at most."""
 ENVIRONMENTS = 20
 """Rows of a page of the coverage grid: each takes a look at all entries of the name."""
+STARTED = 12
+"""Environments of which the page of a name shows the starts."""
+MISSED = 20
+"""Names whose misses are shown, at most: each needs some reads. The command has more."""
 REASONS = 100
 """Cells of a page of the coverage grid whose reasons are shown, at most."""
 
@@ -55,7 +60,7 @@ def get_overview(viewer: TheViewer) -> Response:
         "overview.html",
         totals=totals,
         named=named,
-        sums=sum_of_days(days),
+        sums=sum_of_starts(days),
         days=PLOTTED_DAYS,
         cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
         withheld_today=len(by_operators),
@@ -74,7 +79,7 @@ def get_names(viewer: TheViewer, q: Text = "", cursor: Cursor = None) -> Respons
 @router.get("/misses")
 def get_misses(viewer: TheViewer) -> Response:
     """Lists the starts that compiled and would again, of every namespace that the token may read."""
-    answer = misses.list_misses(viewer.registry, viewer.token)
+    answer = misses.list_misses(viewer.registry, viewer.token, most=MISSED)
     return viewer.page("misses.html", answer=answer, days=wanted.DAYS)
 
 
@@ -82,8 +87,10 @@ def get_misses(viewer: TheViewer) -> Response:
 def get_name(
     viewer: TheViewer, namespace: Namespace, name: ShortName, tag: OneTag = None, cursor: Cursor = None
 ) -> Response:
-    """Lists the tags and the entries of a name."""
+    """Lists the tags and the entries of a name, and shows how its starts went."""
     tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
+    shown = Name(namespace, name, tag or usual_tag(tags))
+    starts = environments.starts_of_name(viewer.registry, viewer.token, shown, viewer.token.lane)
     search = Search(namespace=namespace, name=name, tag=tag)
     page = inventory.search_entries(viewer.registry, viewer.token, search, cursor, paging.ROWS)
     links = paging.cursor_addresses(viewer.request, cursor, page.next)
@@ -93,8 +100,12 @@ def get_name(
         name=name,
         tags=tags,
         tag=tag,
-        coverage_tag=tag or usual_tag(tags),
+        coverage_tag=shown.tag,
         page=page,
+        starts=starts[:STARTED],
+        more_starts=len(starts) - STARTED,
+        sums=sum_of_starts(starts),
+        states=STATES,
         **links,
     )
 

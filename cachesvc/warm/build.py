@@ -268,7 +268,16 @@ class EntryBuild:
         extra = {"CACHESVC_TRUSTED_KEYS": str(warm.sealing.interim_key.public), "CACHESVC_STRICT": "1"}
         extra["CACHESVC_KEEP_OWN"] = "0"
         extra |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
-        return warm.launcher.run(request, folder, extra | dict(variables or {}), keep=keep)
+        result = warm.launcher.run(request, folder, extra | dict(variables or {}), keep=keep)
+        self._demand_same_model(result)
+        return result
+
+    def _demand_same_model(self, result: PhaseResult) -> None:
+        """Raise ``BuildFailed`` if a process built another model than the first did: the entry would name the
+        one, and have the graphs of the other."""
+        eager, now = self.target.eager.model, result.model
+        if eager is not None and now is not None and not result.error and now.digest != eager.digest:
+            raise BuildFailed((f"the model changed while it was warmed ({result.phase}): start warm again",))
 
     def _draft(self, measured: Mapping[str, float]) -> Draft:
         warm = self.target.warm

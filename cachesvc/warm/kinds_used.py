@@ -85,9 +85,8 @@ def holds_choices(kind: str, path: str) -> bool:
 
 
 def is_recorded(kind: str) -> bool:
-    """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
-    service the traces."""
-    return kind in kinds.BY_NAME and kinds.BY_NAME[kind].records_on is not None
+    """Return whether files of ``kind`` spare a service the traces."""
+    return kinds.is_recorded(kind)
 
 
 def can_record(torch: str) -> bool:

@@ -12,7 +12,7 @@ from cachesvc_client.wire.compare import INERT, WITHDRAWN
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.manifest.records import Manifest, Workload
-from cachesvc_client.wire.partitions import Offered, newest_of_targets
+from cachesvc_client.wire.partitions import Offered, PublishedAt, newest_of_targets
 from cachesvc_client.wire.requests.protocol import Rejected, ResolveAnswer, ResolveRequest
 
 from .context import RegistryAccess, TargetContext
@@ -111,9 +111,10 @@ def _judge_others(
     name = target.warm.name
     differences = (_difference_text(one.manifest.workload, target.workload) for one in others.values())
     reason = f"{name} has this target, but {min(differences, key=len)}"
+    # The registry answers the newest first: what it knows of their age is in no manifest.
     rows = [
-        Offered(entry, one.manifest.statement.target, None, (one.manifest.statement.sequence,), one.lane)
-        for entry, one in others.items()
+        Offered(entry, one.manifest.statement.target, None, PublishedAt(-place, 0), one.lane)
+        for place, (entry, one) in enumerate(others.items())
     ]
     deciding = others[newest_of_targets(rows)[target.job.target].entry]
     judged = _judge_head(target, registry, deciding)

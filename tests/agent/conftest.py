@@ -24,6 +24,7 @@ from cachesvc_client.node.shared_store import open_shared_store
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.node_offers import NodeOffers
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.requests.protocol import ResolveRequest
@@ -53,14 +54,22 @@ class Publisher:
         return Config.read(self.served.variables)
 
     def publish(
-        self, name: str, *, seed: int = 0, size: int = 100_000, target: str = "service", **facts: Any
+        self,
+        name: str,
+        *,
+        seed: int = 0,
+        size: int = 100_000,
+        target: str = "service",
+        model: Digest | None = None,
+        **facts: Any,
     ) -> Published:
         """Publish an entry that fits this machine, over the head that is there."""
         self.number += 1
         path = self.folder / f"entry-{self.number}.cachesvc"
         content = random.Random(f"{name}{seed}").randbytes(size)
         files = [SourceFile("inductor", f"fxgraph/ab/f{'a' * 31}/{seed:032x}", content)]
-        draft = Draft(Name.parse(name), Target(target), {**detect(dict(os.environ)), **facts}, Workload(), ())
+        here = {**detect(dict(os.environ)), **facts}
+        draft = Draft(Name.parse(name), Target(target), here, Workload(model=model), ())
         manifest = build_bundle(files, draft, self.key, path, quick=True)
         with Remote(self.served.url, self.served.token) as remote:
             answer = publish_bundle(remote, path, self.key)

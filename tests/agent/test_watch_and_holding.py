@@ -8,10 +8,11 @@ from cachesvc.agent.measures import Measures
 from cachesvc.agent.watch import FactorPattern, Pattern
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.partitions import PublishedAt
 
 
 def pack(number, size=10, pinned=False):
-    return WantedPack(Digest.of(b"%d" % number), size, number, pinned)
+    return WantedPack(Digest.of(b"%d" % number), size, PublishedAt(number, 0), pinned)
 
 
 @pytest.mark.parametrize(

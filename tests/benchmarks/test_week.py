@@ -21,7 +21,16 @@ pytestmark = pytest.mark.skipif(
 
 def test_the_first_hours_of_a_week(tmp_path: Path) -> None:
     report = tmp_path / "week.json"
-    command = [sys.executable, "-m", "benchmarks.week", "--days", "0.1", "--json", str(report)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.week",
+        "--days",
+        "0.1",
+        "--without-night",
+        "--json",
+        str(report),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     if "mount" in done.stderr and not report.exists():
         pytest.skip("needs the right to mount")
@@ -30,3 +39,17 @@ def test_the_first_hours_of_a_week(tmp_path: Path) -> None:
     assert found["questions"] >= 20 and found["agreed"] == found["questions"], found["disagreements"]
     fired = {row["alert"]: row["fired"] for row in found["alerts"]}
     assert len(fired) == 13 and fired["CachesvcTrustExpires"] and not fired["CachesvcRedisDown"]
+
+
+def test_the_page_of_benchmarks_quotes_the_week_that_lies_here() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "week.json").read_text())
+    text = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
+    judged = [*found["alerts"], *found["night"]]
+    fired = {row["alert"] for row in judged if row["fired"]}
+    assert not [row for row in judged if row["missing"] or row["false"]]
+    for words in (
+        f"{len(fired)} of {len(found['alerts'])} alerts fired for their causes",
+        f"Before each of {found['questions']:,} starts",
+        f"{found['agreed']:,} went as it said, and {found['without_model']['agreed']:,} as it said without",
+    ):
+        assert words in text, words

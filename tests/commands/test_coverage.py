@@ -154,3 +154,47 @@ def test_a_withheld_head_says_who_withholds_it(command, bundle, admin) -> None:
     line = next(line for line in out.splitlines() if "bert/default is " in line)
     assert "quarantine: withheld by an operator (wrong numbers); sha256:" in line, out
     assert line.endswith("not offered until it is released or replaced"), line
+
+
+def test_the_model_that_starts_decides_where_it_is_known(command, bundle, registry, admin) -> None:
+    """A model that nobody warmed is unknown and not warm; one that was rolled back to is warm, as its start
+    finds its entry by its keys."""
+    for number in range(2):
+        graph = f"fxgraph/xx/{str(number).ljust(51, 'x')}/{'a' * 52}"
+        content = b"%d" % number
+        command("push", bundle("team/asked", model=content, content=content, file=graph, deferrable=True))
+    there = ("2.13.0+cpu", "bert/default")
+    for content in (b"0", b"1"):
+        for gate in ((), ("--gate",)):
+            answer = states(command, "team/asked", "--model", Digest.of(content), *gate)
+            assert answer == (0, {there: "warm"})
+    new = Digest.of(b"2")
+    assert states(command, "team/asked", "--model", new) == (9, {there: "unknown"})
+    assert states(command, "team/asked", "--gate", "--model", new, "--allow", "unknown")[0] == 0
+    text = " ".join(command("coverage", "team/asked", "--model", new)[1].split())
+    newest = f"the newest is of model {Digest.of(b'1')[:19]}"
+    assert f"no entry here is of model {new[:19]}, {newest}; warm --check tries a start" in text
+    # What its own entry did decides, and not what another model's did.
+    rows = json.loads(admin("entries", "list", "team/asked", "--json"))["rows"]
+    of_first = next(row for row in rows if row["model"] == Digest.of(b"0"))
+    revision = RevisionReport(Digest(of_first["revision"]), "inert", files=1)
+    with Remote(registry.url, registry.token) as remote:
+        remote.report(ReportRequest("0" * 32, of_first["fingerprint"], (revision,), why=("grad mode",)))
+    assert states(command, "team/asked", "--model", Digest.of(b"0")) == (9, {there: "failed"})
+    assert states(command, "team/asked", "--model", Digest.of(b"1")) == (0, {there: "warm"})
+    status, _, err = command("coverage", "team/asked", "--model", "4bf5")
+    assert status == 2 and "digest (sha256:<64 hex digits>)" in err and err.count("\n") == 1
+
+
+def test_hits_that_will_trace_are_said_before_they_happen(command, bundle, admin, tmp_path: Path) -> None:
+    """Of entries with compiled graphs and without what Dynamo traced, if their signer is trusted."""
+    graph = f"fxgraph/xx/{'t'.ljust(51, 'x')}/{'a' * 52}"
+    command("push", bundle("team/traced", file=graph, deferrable=True))
+    command("push", bundle("team/traced", "library/default", content=b"no graph"))
+    facts = json.loads(admin("entries", "list", "team/traced", "--json"))["rows"][0]["fingerprint"]
+    (tmp_path / "here.json").write_text(json.dumps(facts))
+    status, out, err = command("coverage", "team/traced")
+    assert (status, err) == (0, "")
+    assert "hits will trace, as nothing was recorded: bert/default" in out
+    out = command("explain", "team/traced", "--here", tmp_path / "here.json")[1]
+    assert "a start will be a hit, but traced (nothing was recorded): bert/default\n" in out

@@ -153,7 +153,7 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
     two = publish(index, second, now=101)
     with index.read() as unit:
         [candidate] = heads(index)
-        assert (candidate.revision, candidate.pack.size, candidate.published) == (two, 1002, 101)
+        assert (candidate.revision, candidate.pack.size, candidate.at.second) == (two, 1002, 101)
         assert json.loads(candidate.built_for.fingerprint) == first.fingerprint
         assert json.loads(candidate.built_for.scopes) == ["host"]
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))

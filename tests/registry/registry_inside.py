@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-import uvicorn
 from registry_making import FINGERPRINT, Publication
 
-from cachesvc.api.app import create_app
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
-from cachesvc.cli.serving.server import listening, url_of
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -124,26 +119,6 @@ class Inside:
     def referenced(self) -> set[str]:
         with self.registry.index.read() as unit:
             return {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
-
-
-@contextlib.contextmanager
-def serving(registry: Registry, **options: Any) -> Iterator[str]:
-    """Serve a registry of this process on loopback, and yield its URL. ``options``: of `create_app`."""
-    application = create_app(registry, **options)
-    config = uvicorn.Config(application, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    listener = listening("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield url_of(listener, "http")
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        listener.close()
 
 
 class Column(Protocol):

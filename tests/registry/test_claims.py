@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from registry_inside import ROOT, START, Clock, Column, Inside, inside, serving
+from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Api, Publication, Server, make, ok, refused
 
+from benchmarks.serving import serving
 from cachesvc.domain.access import Role, Token
 from cachesvc.registry import claims
 from cachesvc.registry import publish as publishing

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from admin_command import Admin
-from registry_inside import ROOT, Clock, Column, Inside, inside, serving
+from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make, next_sequence
 
+from benchmarks.serving import serving
 from cachesvc.domain.retention import DAY
 from cachesvc.registry import reports
 from cachesvc.registry.access import tokens

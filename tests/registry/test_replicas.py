@@ -144,8 +144,8 @@ def test_a_deployment_migrates_and_makes_a_token_before_its_replicas(
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    assert "0018" in admin("migrate") and "plan:" in admin("migrate")
-    assert "0018" in admin("migrate", "--apply")
+    assert "0019" in admin("migrate") and "plan:" in admin("migrate")
+    assert "0019" in admin("migrate", "--apply")
     assert admin("migrate", "--apply") == "the schema is up to date\n"
     assert json.loads(admin("tokens", "list", "--json"))["rows"] == []
     creation = json.loads(

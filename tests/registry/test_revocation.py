@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from registry_inside import ROOT, Clock, Column, Inside, inside, serving
+from registry_inside import ROOT, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
+from benchmarks.serving import serving
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot

@@ -201,9 +201,31 @@ def test_who_may_report_a_cold_start_and_who_may_read_of_it(reg: Inside) -> None
         wanted.list_wanted(reg.registry, Token("t", "test", Role.read, Namespace("other")), NAME)
     with pytest.raises(Forbidden):
         wanted.list_seen(reg.registry, Token("t", "test", Role.read, Namespace("other")), NAME)
-    with pytest.raises(NotFound, match="namespace nobody does not exist"):
-        start(reg, "nobody/x")
     assert rows(reg) == []
+
+
+def test_starts_in_a_misspelt_namespace_are_misses_with_the_nearest(
+    reg: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a service compiles for ever; its token is for all namespaces, or was made for the wrong one."""
+    monkeypatch.setattr("cachesvc.registry.reports.UNKNOWN_NAMESPACES", 2)
+    reg.publish(make(reg.key))
+    start(reg, "taem/bert")
+    start(reg, "nobody/x")
+    found = {str(row.wanted.namespace): row for row in misses.list_misses(reg.registry, ROOT).rows}
+    assert set(found) == {"taem", "nobody"}
+    one = found["taem"]
+    assert (one.reason, one.nearest, one.fix) == ("no-such-name", "team/bert", "CACHESVC_NAME=team/bert")
+    assert found["nobody"].nearest is None and found["nobody"].fix == "cachesvc warm SPEC"
+    start(reg, "taem/bert")  # it is counted already
+    with pytest.raises(NotFound, match="namespace other does not exist"):
+        start(reg, "other/x")
+    # Who reads another namespace learns nothing of either.
+    reader = Token("t", "test", Role.read, Namespace("team"))
+    assert misses.list_misses(reg.registry, reader).rows == ()
+    wrong = Token("t", "test", Role.read, Namespace("taem"))
+    [row] = misses.list_misses(reg.registry, wrong).rows
+    assert row.nearest is None, "the token may not read team"
 
 
 def test_no_token_fills_the_index(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

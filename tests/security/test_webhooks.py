@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from receiver import Receiver, running_receiver, verifies
-from registry_inside import ROOT, Clock, Inside, inside, serving
+from registry_inside import ROOT, Clock, Inside, inside
 from registry_making import make
 
+from benchmarks.serving import serving
 from cachesvc import outside
 from cachesvc.bootstrap import open_registry
 from cachesvc.domain.access import Role, Token

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside, serving
+from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Publication, make
 
+from benchmarks.serving import serving
 from cachesvc.registry import reports
 from cachesvc.registry.access import tokens
 from cachesvc.registry.trust import signers

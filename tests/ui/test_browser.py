@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def pages(one: Site) -> dict[str, str]:
         "change": f"/ui/change/revisions/{one.published['llama'].revision}/quarantine",
         "change-token": f"/ui/change/tokens/{one.tokens['hostile']}/expire",
         "usage": "/ui/usage",
+        "misses": "/ui/misses",
         "tokens": "/ui/tokens?revoked=true",
         "signers": "/ui/signers",
         "quarantine": "/ui/quarantine",
@@ -111,6 +113,43 @@ def serious_findings(page: Any) -> list[str]:
         if one["impact"] in SERIOUS
         for node in one["nodes"]
     ]
+
+
+CUT = """[...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth + 1)
+    .map(one => one.querySelector("caption").textContent)"""
+OUTSIDE = """[...document.querySelectorAll("svg text")].filter(one => {
+    const box = one.getBBox(), all = one.ownerSVGElement.viewBox.baseVal;
+    return box.x < 0 || box.x + box.width > all.width + 0.5 || box.y + box.height > all.height + 1;
+}).map(one => one.textContent)"""
+
+
+def test_a_wide_window_shows_whole_tables_and_a_small_one_whole_labels(
+    served: Site, tmp_path: Path, chromium: Any
+) -> None:
+    """Also where the only bar of a plot is today's, which has its date."""
+    with site(tmp_path, missing) as other:
+        for one, looked_at in ((served, pages(served)), (other, {"misses": "/ui/misses"})):
+            for width, found in ((1440, CUT), (390, OUTSIDE)):
+                page = open_page(chromium, width)
+                log_in(page, one)
+                for name, path in looked_at.items():
+                    page.goto(one.url + path)
+                    assert page.evaluate(found) == [], (width, name)
+                    shoot(page, f"{name}-{width}-whole")
+                if one is served:
+                    page.goto(f"{one.url}/ui")
+                    today = time.strftime("%m-%d", time.gmtime(one.inside.clock.now))
+                    assert page.locator("svg text", has_text=today).count() == 2
+                page.context.close()
+
+
+def missing(one: Site) -> None:
+    """Report starts that compiled, under a long name and on a GPU with a long one."""
+    for what, role in (("admin", "admin"), ("reporter", "report")):
+        one.token(what, role, "*")
+    name = "vision/segmentation-large-finetuned"
+    one.publish("long", name=name, target="decode/bfloat16/max-autotune", fingerprint=A100_LLAMA)
+    one.start("long", "a", "inert", why="inductor: triton.cudagraphs is true here, false in the entry")
 
 
 def width_of_content(page: Any) -> int:

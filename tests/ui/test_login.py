@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from registry_inside import ROOT, serving
+from registry_inside import ROOT
 
+from benchmarks.serving import serving
 from cachesvc.domain.retention import DAY
 from cachesvc.registry.access import tokens
 from cachesvc.registry.access.sessions import MOST_SESSIONS, SESSION_SECONDS

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from registry_inside import ROOT, serving
-from registry_making import make
+from registry_inside import ROOT
+from registry_making import FINGERPRINT, make
 
+from benchmarks.serving import serving
 from cachesvc.queries.coverage import cover
 from cachesvc.queries.planned import Plan
-from cachesvc.registry import names
+from cachesvc.registry import names, reports
 from cachesvc.registry.resolve import USED_STEP_SECONDS
 from cachesvc.registry.trust import signers
 from cachesvc.schema.access import SignerRecord
@@ -22,8 +23,9 @@ from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import FILTERS, ago_text, count_text, environment_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.settings import Config
-from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.names import Name, Namespace, ShortName
 from cachesvc_client.wire.partitions import known_partition
+from cachesvc_client.wire.requests.reports import ColdName, ColdStart, KindWork, ReportRequest
 
 from .site import HOSTILE, START, Browser, Page, Site
 
@@ -300,12 +302,47 @@ def test_a_name_lists_tags_and_entries(shared_site: Site) -> None:
     browser = shared_site.browser("reader")
     page = browser.page("/ui/names/team/bert")
     assert "/ui/names/team/bert?tag=v2" in page.links and "quarantined" in page.text
-    signer = shared_site.inside.key.public
-    assert any(one.get("title") == signer for one in page.all("code"))
     only = browser.page("/ui/names/team/bert?tag=latest")
     assert entry(shared_site, "tagged") in page.links and entry(shared_site, "tagged") not in only.links
     assert browser.get("/ui/names/team/nothing").status_code == 404
     assert browser.get("/ui/names/team/UPPER").status_code == 404
+
+
+def test_a_name_shows_how_its_starts_went(own_site: Site) -> None:
+    """Also those that were offered nothing, by environment, and none of another tag."""
+    browser = own_site.browser("reader")
+    text = browser.page("/ui/names/team/llm/llama-8b").text
+    for words in ("Starts of latest13 1 unused", "Hit rate75.0 %9 hits of 12", "Saved5.9 min"):
+        assert words.replace(" ", "") in text.replace(" ", ""), words
+    there = {**FINGERPRINT, "torch": "2.15.0"}
+    work = {"inductor": KindWork(3, 0, 90.0)}
+    wanted = ColdStart((ColdName(Namespace("team"), ShortName("llm/llama-8b")),))
+    with own_site.inside.registry.index.read() as unit:
+        reporter = unit.tokens.get(own_site.tokens["reporter"])
+    reports.report(own_site.inside.registry, reporter, ReportRequest("9" * 32, there, (), work, cold=wanted))
+    page = browser.page("/ui/names/team/llm/llama-8b")
+    for words in ("Starts of latest14 1 unused", "Hit rate69.2 %9 hits of 13", "1.5 min spent compiling"):
+        assert words.replace(" ", "") in page.text.replace(" ", ""), words
+    bars = [one for one in page.all("rect") if one["class"] in ("bar hit", "bar miss")]
+    assert {one["class"] for one in bars} == {"bar hit", "bar miss"}
+    assert bars[-1] == {"class": "bar miss", "x": "0.0", "y": "0", "width": "100.0", "height": "10"}
+    tagged = browser.page("/ui/names/team/bert?tag=v2")
+    assert "No service has reported a start with bert:v2." in tagged.text and not tagged.all("rect")
+
+
+def test_an_entry_leads_with_what_decides_and_folds_its_files(shared_site: Site) -> None:
+    browser = shared_site.browser("reader")
+    text = browser.page(entry(shared_site, "llama")).text
+    heads = ["Where it fits", "Starts with the head", "Revision", "Provenance", "Files", "Revisions"]
+    places = [text.index(head) for head in heads]
+    assert places == sorted(places)
+    deciding = text[places[0] : text.index("other facts of the builder")]
+    assert "NVIDIA H200" in deciding and "torch" in deciding and "gpu_capability" not in deciding
+    folds = browser.page(entry(shared_site, "llama")).all("details")
+    assert len(folds) == 3 and not any("open" in one for one in folds)
+    older = f"?revision={shared_site.published['bert'].revision}"
+    folds = browser.page(entry(shared_site, "bert") + older).all("details")
+    assert ["open" in one for one in folds] == [False, False, True], "its revisions"
 
 
 def test_an_entry_shows_what_was_signed_measured_and_reported(shared_site: Site) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Tag, Target
-from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, list_key, newest_first
+from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, list_key, sorted_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "node-list-1.json"
 LIST = NodeList(
@@ -22,6 +22,7 @@ LIST = NodeList(
             pack=Digest.of(b"pack"),
             pack_size=123_456,
             sequence=1_790_000_000_000,
+            published=1_790_000_000,
             fingerprint=0,
             scopes=("gpu",),
             model=Digest.of(b"model"),
@@ -67,5 +68,7 @@ def test_the_newest_revision_comes_first() -> None:
     from dataclasses import replace
 
     [row] = LIST.revisions
-    rows = [replace(row, sequence=sequence) for sequence in (2, 3, 1)]
-    assert [each.sequence for each in newest_first(rows)] == [3, 2, 1]
+    rows = [
+        replace(row, published=second, sequence=sequence) for second, sequence in ((9, 2), (9, 3), (10, 1))
+    ]
+    assert [each.sequence for each in sorted_rows(rows)] == [1, 3, 2]

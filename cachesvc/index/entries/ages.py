@@ -87,9 +87,23 @@ class Ages:
             col(EntryRow.published) < before, sa.func.coalesce(col(RevisionRow.last_used), 0) < before
         )
         place = [col(getattr(EntryRow, name)) for name in Place._fields]
+        # Most names have one model: an index alone says so, and no entry of theirs is read.
+        several = (
+            sa.select(*place)
+            .where(col(EntryRow.model).is_not(None))
+            .where(*([] if namespace is None else [col(EntryRow.namespace) == namespace]))
+            .group_by(*place)
+            .having(sa.func.min(col(EntryRow.model)) != sa.func.max(col(EntryRow.model)))
+            .subquery()
+        )
         query = (
             sa.select(*place)
-            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .join_from(
+                several,
+                EntryRow,
+                sa.and_(*(col(getattr(EntryRow, name)) == several.c[name] for name in Place._fields)),
+            )
+            .join(RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(col(EntryRow.model).is_not(None))
             .group_by(*place, col(EntryRow.target), col(EntryRow.partition))
             .having(
@@ -97,8 +111,6 @@ class Ages:
                 sa.func.sum(sa.case((idle, 1), else_=0)) > 0,
             )
         )
-        if namespace is not None:
-            query = query.where(col(EntryRow.namespace) == namespace)
         rows = self._session.connection().execute(query.distinct())
         return [
             Place(Namespace(of), ShortName(name), Tag(tag), Lane(lane) if lane else None)

@@ -12,6 +12,7 @@ from sqlmodel import col
 from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.partitions import PublishedAt
 
 from ..access.signers import revoked_why, signer_removed
 from ..sql import fetch_each_on_driver
@@ -77,7 +78,7 @@ class Candidate(OfferFacts):
 
     entry: Digest
     model: Digest | None
-    published: int
+    at: PublishedAt
     expires: int | None
     last_used: int | None
     withheld: bool
@@ -171,8 +172,8 @@ class Heads:
 
 def _candidate(row: Sequence[Any]) -> Candidate:
     """Return the head of a row of `_heads`."""
-    values: list[Any] = list(row[:16])
-    values += [Slot(*row[16:20]), StoredPack(*row[20:23]), BuiltFor(*row[23:25]), StoredEnvelope(*row[25:])]
+    values: list[Any] = [*row[:12], PublishedAt(*row[12:14]), *row[14:17]]
+    values += [Slot(*row[17:21]), StoredPack(*row[21:24]), BuiltFor(*row[24:26]), StoredEnvelope(*row[26:])]
     return Candidate(*values)
 
 
@@ -204,7 +205,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             signer_removed(revisions.signer, entries.namespace).label("signer_removed"),
             revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
             withdrawn_ancestor(entries.head, entries.namespace).label("withdrawn_ancestor"),
-            *(entries[name] for name in ("entry", "model", "published")),
+            *(entries[name] for name in ("entry", "model", "published", "head_sequence")),
             *(revisions[name] for name in ("expires", "last_used")),
             withheld.label("withheld"),
             *(entries[name] for name in Slot._fields),
@@ -219,7 +220,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             entries.name == sa.bindparam("name"),
             entries.lane.in_([sa.literal_column("''"), sa.bindparam("lane")]),
         )
-        .order_by(entries.published.desc(), entries.entry)
+        .order_by(entries.published.desc(), entries.head_sequence.desc(), entries.entry)
     )
 
 

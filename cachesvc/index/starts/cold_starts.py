@@ -16,7 +16,7 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName, Tag, Target
 
 from ..sql import run_change, upsert
-from ..tables import ColdStartRow, EntryRow, EnvironmentRow, UsefulnessRow
+from ..tables import ColdStartRow, EntryRow, EnvironmentRow, NamespaceRow, UsefulnessRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,25 @@ class ColdStarts:
             for where, facts, models, starts, spent, last, of in self._session.connection().execute(query)
         ]
 
+    def unknown_namespaces(self) -> set[str]:
+        """Return the namespaces that have cold starts, and in which nothing was published."""
+        cold, known = self._table.c.namespace, col(NamespaceRow.namespace)
+        query = sa.select(cold).distinct().where(cold.not_in(sa.select(known)))
+        return set(self._session.connection().execute(query).scalars())
+
     def names(self, namespace: str, lane: Lane | None, since: int, limit: int) -> list[Name]:
         """Return the names under which starts of the trunk and of ``lane`` compiled at ``since`` or later;
         those that compiled longest come first. ``namespace``: ``*`` for all."""
-        cold, used, lanes = self._table.c, col(UsefulnessRow.last_seen), ["", *([lane] if lane else [])]
-        states: Any = col(UsefulnessRow.inert) + col(UsefulnessRow.partial)
+        cold, lanes = self._table.c, ["", *([lane] if lane else [])]
+        used: Any = UsefulnessRow
+        # The few rows that compiled come first, by their own index, and then the entries of these.
+        compiled = (
+            sa.select(col(used.revision), sa.func.sum(col(used.spent)).label("spent"))
+            .where(col(used.last_seen) >= since)
+            .where(col(used.inert) + col(used.partial) > sa.literal_column("0"))
+            .group_by(col(used.revision))
+            .subquery()
+        )
         nothing_fitted = (
             sa.select(cold.namespace, cold.name, cold.tag, sa.func.sum(cold.spent))
             .where(cold.last_seen >= since, cold.lane.in_(lanes))
@@ -133,9 +147,9 @@ class ColdStarts:
         )
         place = (col(EntryRow.namespace), col(EntryRow.name), col(EntryRow.tag))
         compiled_anyway = (
-            sa.select(*place, sa.func.sum(col(UsefulnessRow.spent)))
-            .join_from(EntryRow, UsefulnessRow, col(UsefulnessRow.revision) == col(EntryRow.head))
-            .where(used >= since, states > 0, col(EntryRow.lane).in_(lanes))
+            sa.select(*place, sa.func.sum(compiled.c.spent))
+            .join_from(compiled, EntryRow, compiled.c.revision == col(EntryRow.head))
+            .where(col(EntryRow.lane).in_(lanes))
             .where(*([] if namespace == ANY else [col(EntryRow.namespace) == namespace]))
             .group_by(*place)
         )

@@ -26,13 +26,16 @@ SEEN_STEP_SECONDS = 3600
 @dataclass(frozen=True, slots=True)
 class ReportedEnvironment:
     """An environment that reported starts with entries of a name. ``facts``: those by which people recognise
-    it. ``states``: its starts by outcome. ``stored``: whether all of its facts are stored."""
+    it. ``states``: its starts by outcome. ``stored``: whether all of its facts are stored. ``saved`` and
+    ``spent``: seconds that its starts saved, and that they compiled."""
 
     environment: Digest
     facts: dict[str, str]
     states: dict[str, int]
     last_seen: int
     stored: bool
+    saved: float = 0.0
+    spent: float = 0.0
 
 
 class Environments:
@@ -82,7 +85,7 @@ class Environments:
         """Returns the environments that reported starts with revisions of ``name``, of the trunk and of
         ``lane``, the last seen first; or the one ``environment``, if it did."""
         used = UsefulnessRow
-        counts = [sa.func.sum(col(getattr(used, state))) for state in STATES]
+        counts = [sa.func.sum(col(getattr(used, one))) for one in ("saved", "spent", *STATES)]
         seen = sa.func.max(col(used.last_seen))
         query = (
             sa.select(
@@ -114,8 +117,12 @@ class Environments:
                 dict(zip(STATES, map(int, of_states), strict=True)),
                 last,
                 stored is not None,
+                float(saved),
+                float(spent),
             )
-            for where, facts, last, stored, *of_states in self._session.connection().execute(query)
+            for where, facts, last, stored, saved, spent, *of_states in self._session.connection().execute(
+                query
+            )
         ]
 
     def forget(self, before: int) -> int:

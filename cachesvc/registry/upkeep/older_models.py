@@ -35,11 +35,10 @@ def unused_older_models(
             row for row in Heads(unit.connection).newest(place, MAX_CANDIDATES) if _counts(row, place, now)
         ]
         older = of_older_models(
-            Offered(row.entry, f"{row.slot.target} {row.slot.partition}", row.model, (row.published,))
-            for row in heads
+            Offered(row.entry, f"{row.slot.target} {row.slot.partition}", row.model, row.at) for row in heads
         )
         idle = [
-            row for row in heads if row.entry in older and max(row.published, row.last_used or 0) < before
+            row for row in heads if row.entry in older and max(row.at.second, row.last_used or 0) < before
         ]
         newer = {row.entry: _entries_of_newer_models(row, heads) for row in idle}
         revisions: dict[Digest, list[RevisionAge]] = {}
@@ -64,12 +63,10 @@ def _entries_of_newer_models(row: Candidate, heads: Sequence[Candidate]) -> list
     return [
         other.entry
         for other in heads
-        if other.slot[1:3] == row.slot[1:3]
-        and other.model not in (None, row.model)
-        and other.published > row.published
+        if other.slot[1:3] == row.slot[1:3] and other.model not in (None, row.model) and other.at > row.at
     ]
 
 
 def _replaced_at(row: Candidate, newer: Sequence[RevisionAge]) -> float:
     """Return when the first revision of a newer model was published after ``row``, as far as it is kept."""
-    return min((age.published for age in newer if age.published > row.published), default=float("inf"))
+    return min((age.published for age in newer if age.published >= row.at.second), default=float("inf"))

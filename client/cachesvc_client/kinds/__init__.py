@@ -51,6 +51,12 @@ VARIABLES = tuple(kind.folder.variable for kind in KINDS)
 """The environment variables with which a user names the folders."""
 
 
+def is_recorded(kind: str) -> bool:
+    """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
+    service the traces."""
+    return kind in BY_NAME and BY_NAME[kind].records_on is not None
+
+
 def rule_of(kind: str, path: str) -> FileRule | None:
     """Return the rule for a file of a kind; ``None`` if this process does not know the kind or the path."""
     return RULES[kind].rule(path) if kind in RULES else None

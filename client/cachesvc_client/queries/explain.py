@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -79,13 +79,14 @@ class Explanation:
     """Holds the comparison of all entries under a name.
 
     ``entries``: first the fitting ones, then the nearest. ``components``: the components in which PyTorch's
-    own keys differ, after an inert start.
+    own keys differ, after an inert start. ``traced``: targets of fitting entries whose hits trace.
     """
 
     name: str
     here: Facts
     entries: tuple[EntryVerdict, ...]
     components: tuple[KeyDifference, ...] = ()
+    traced: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> int:
@@ -126,7 +127,9 @@ def explain(
     if target is not None:
         rows = _of_target(rows, target, offer.name)
     kept_out = not_installed(offer.answer, rows, offer.refused)
-    return judge(str(offer.name), here, rows, offer.facts, kept_out)
+    explained = judge(str(offer.name), here, rows, offer.facts, kept_out)
+    traced = [one.entry for one in explained.entries if one.fits and one.entry.entry in offer.traced]
+    return replace(explained, traced=tuple(sorted({str(row.target) for row in traced})))
 
 
 def read_facts(path: Path) -> Facts:
@@ -274,6 +277,10 @@ def render(explanation: Explanation, width: int = sys.maxsize) -> str:
     shown = explanation.shown
     if shown is None:
         return parts[0]
+    if explanation.traced:
+        parts.append(
+            f"\na start will be a hit, but traced (nothing was recorded): {', '.join(explanation.traced)}"
+        )
     uses = [
         _use_row(explanation.here, judged.entry, use)
         for judged in explanation.entries

@@ -13,7 +13,7 @@ from ..node.shared_store import SharedStore
 from ..wire.compare import Compatible, Mismatch, compare, nearness
 from ..wire.names import Name, Tag
 from ..wire.partitions import Offered, of_older_models
-from ..wire.requests.node_list import ListedRevision, NodeList, list_key, newest_first
+from ..wire.requests.node_list import ListedRevision, NodeList, list_key, sorted_rows
 from ..wire.requests.protocol import (
     MAX_RESOLVED,
     RESOLVED_OF_KEY,
@@ -73,7 +73,7 @@ class NodeOffers:
         verdicts: dict[tuple[int, tuple[str, ...]], Compatible | Mismatch] = {}
         fitting: list[ListedRevision] = []
         refused: list[tuple[ListedRevision, Mismatch]] = []
-        for row in _asked_for(request, newest_first(listed.revisions)):
+        for row in _asked_for(request, sorted_rows(listed.revisions)):
             key = (row.fingerprint, row.scopes)
             if key not in verdicts:
                 theirs = listed.fingerprints[row.fingerprint]
@@ -127,7 +127,7 @@ def _chosen(request: ResolveRequest, fitting: list[ListedRevision]) -> tuple[lis
     if bounded and len(fitting) > (request.most or 0) and all(row.keys for row in fitting):
         chosen = of_model if len(of_model) <= (request.most or 0) else []
         return chosen, len(fitting) - len(chosen), 0
-    older = of_older_models(Offered(row.entry, row.target, row.model, (row.sequence,)) for row in fitting)
+    older = of_older_models(Offered(row.entry, row.target, row.model, row.at) for row in fitting)
     others = [row for row in fitting if row not in of_model]
     kept = [row for row in others if not (bounded and row.entry in older and row.keys)]
     return [*of_model, *kept], 0, len(others) - len(kept)

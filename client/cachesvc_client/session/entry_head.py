@@ -97,10 +97,9 @@ def recorded_by_others(
 ) -> bool:
     """Return whether another process has recorded for the entry already: each would add its own records of
     the same. ``published``: kind and path of what this process has published there."""
-    from ..kinds import BY_NAME
+    from ..kinds import is_recorded
 
-    kinds = {name for name, kind in BY_NAME.items() if kind.records_on is not None}
-    held = {(record.kind, record.path) for record in head.manifest.files if record.kind in kinds}
+    held = {(record.kind, record.path) for record in head.manifest.files if is_recorded(record.kind)}
     return bool(held - published) and _is_own_head(head, signer, lane)
 
 

@@ -12,26 +12,42 @@ from .digest import Digest
 from .factors import FACTORS, Fingerprint
 
 
+class PublishedAt(NamedTuple):
+    """Says how new the head of an entry is; the newest is the highest. ``second``: when the registry accepted
+    it, by the registry's clock, since those of builders differ by days. ``sequence``: the signed one, which
+    decides between heads of one second."""
+
+    second: int
+    sequence: int
+
+
 class Offered(NamedTuple):
-    """Describes an entry that an environment is offered. ``at``: when its head was published, or its
-    sequence: the newest entry has the highest. ``lane``: empty or ``None`` for the trunk."""
+    """Describes an entry that an environment is offered. ``lane``: empty or ``None`` for the trunk."""
 
     entry: Digest
     target: str
     model: Digest | None
-    at: tuple[int, ...]
+    at: PublishedAt
     lane: str | None = None
+
+
+def newest_first(at: PublishedAt, entry: Digest) -> tuple[int, int, Digest]:
+    """Return the key that sorts entries by age, the newest first: registry, coverage, nodes and ``warm``
+    have no other order."""
+    return -at.second, -at.sequence, entry
+
+
+def _newest(rows: Iterable[Offered]) -> Offered:
+    return min(rows, key=lambda row: (not row.lane, *newest_first(row.at, row.entry)))
 
 
 def newest_of_targets(rows: Iterable[Offered]) -> dict[str, Offered]:
     """Return by target the entry that decides whether it is warm, of those that one environment is offered:
     the newest. A lane's entry comes before the trunk's."""
-    newest: dict[str, Offered] = {}
+    of_target: dict[str, list[Offered]] = {}
     for row in rows:
-        before = newest.get(row.target)
-        if before is None or (bool(row.lane), row.at) > (bool(before.lane), before.at):
-            newest[row.target] = row
-    return newest
+        of_target.setdefault(row.target, []).append(row)
+    return {target: _newest(some) for target, some in of_target.items()}
 
 
 def of_older_models(rows: Iterable[Offered]) -> frozenset[Digest]:
@@ -44,9 +60,8 @@ def of_older_models(rows: Iterable[Offered]) -> frozenset[Digest]:
             models.setdefault((row.target, row.lane or ""), []).append(row)
     older: set[Digest] = set()
     for of_target in models.values():
-        last = max(row.at for row in of_target)
-        newest = {row.model for row in of_target if row.at == last}
-        older.update(row.entry for row in of_target if row.model not in newest)
+        newest = _newest(of_target).model
+        older.update(row.entry for row in of_target if row.model != newest)
     return frozenset(older)
 
 

@@ -13,6 +13,7 @@ from .. import codec
 from ..digest import Digest
 from ..factors import FactorValue
 from ..names import Lane, Name, Tag, Target
+from ..partitions import PublishedAt, newest_first
 
 LIST_FORMAT = "cachesvc.node-list/1"
 """Format of the lists that this client writes and reads."""
@@ -23,8 +24,8 @@ MAX_LIST_BYTES = 32 << 20
 @dataclass(frozen=True, slots=True)
 class ListedRevision:
     """Describes a revision that the registry offers. ``fingerprint``: its place in the list's fingerprints.
-    ``sequence``: of its statement; the newest revision has the highest. ``keys``: the compilers' own keys of
-    the graphs that it holds."""
+    ``sequence``: of its statement. ``published``: when the registry accepted it, in seconds of UTC.
+    ``keys``: the compilers' own keys of the graphs that it holds."""
 
     entry: Digest
     revision: Digest
@@ -32,10 +33,16 @@ class ListedRevision:
     pack: Digest
     pack_size: int
     sequence: int
+    published: int
     fingerprint: int
     scopes: tuple[str, ...] = ()
     model: Digest | None = None
     keys: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> PublishedAt:
+        """Return how new the revision is."""
+        return PublishedAt(self.published, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,6 @@ def list_key(url: str, name: Name, lane: Lane | None = None) -> Digest:
     return Digest.of(codec.canonical(["cachesvc.node-list", url, str(name), str(lane or "")]))
 
 
-def newest_first(rows: Iterable[ListedRevision]) -> list[ListedRevision]:
-    """Sorts revisions by their sequence, the newest first."""
-    return sorted(rows, key=lambda row: (-row.sequence, row.revision))
+def sorted_rows(rows: Iterable[ListedRevision]) -> list[ListedRevision]:
+    """Return revisions by their age, the newest first."""
+    return sorted(rows, key=lambda row: newest_first(row.at, row.entry))
