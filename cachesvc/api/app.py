@@ -100,6 +100,7 @@ def create_app(
     app.state.large_resolves = Batches(partial(answers.answer_each, registry, most=None), 1)
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
     app.state.door = Door()
+    app.state.description, app.state.describing = b"", anyio.Lock()
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (public, read, write, claims, inventory, admin):
         app.include_router(module.router)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -51,6 +52,8 @@ ANSWERS = Bounds(
 """Bytes of answers that are being sent and are not small: the largest one fits, beside some of others."""
 WAITING_ANSWERS = 4000
 """Requests that wait until their answer has its share: a fleet that starts at once has one token."""
+OPEN = Bounds(token=4 * MIB, lane=0, lanes=0, namespace=16 * MIB, process=16 * MIB)
+"""Bytes of such answers to strangers, by address: they take nothing of the others."""
 PIECES = Bounds(token=16 * MIB, lane=8 * MIB, lanes=16 * MIB, namespace=32 * MIB, process=64 * MIB)
 """Bytes of the large pieces of packs, which who reads fast gets while there is room."""
 TINY_BYTES = 8 << 10
@@ -68,6 +71,7 @@ class Door:
     def __init__(self) -> None:
         self._places, self._small, self._large = Shares(PLACES), Shares(SMALL), Shares(LARGE)
         self._answers, self._pieces = Shares(ANSWERS, WAITING_ANSWERS, WAITING_ANSWERS // 2), Shares(PIECES)
+        self._open = Shares(OPEN)
         self._turn = anyio.Lock()
 
     @asynccontextmanager
@@ -106,9 +110,13 @@ class Door:
         held = request.state.held = AsyncExitStack()
         await held.enter_async_context(self._answers.hold(owner, size))
 
-    def share_answer(self, request: Request, response: Response, owner: Owner) -> Response:
+    def share_answer(self, request: Request, response: Response, owner: Owner | None) -> Response:
         """Return what sends a response: one that is not small has a share until it is sent, and waits for
-        it if it has none yet."""
+        it if it has none yet. ``owner``: ``None`` for a request without a token."""
+        if owner is None:
+            pool, owner = self._open, Owner(request.client.host if request.client else "")
+        else:
+            pool = self._answers
         if isinstance(response, StreamedAnswer):
             response.shares, response.owner = self._pieces, owner
             return response
@@ -116,8 +124,8 @@ class Door:
         share = getattr(request.state, "held", None)
         if share is None and size <= PIECE_BYTES:
             return response
-        share = share or self._answers.hold(owner, size)
-        return SharedAnswer(response, share, lambda: self._answers.presses(owner))
+        share = share or pool.hold(owner, size)
+        return SharedAnswer(response, share, partial(pool.presses, owner))
 
 
 def announced(request: Request, most: int) -> int:
@@ -151,7 +159,7 @@ class DoorRoute(APIRoute):
                 except BaseException:
                     await _held(request).aclose()
                     raise
-            return response if owner is None else door.share_answer(request, response, owner)
+            return door.share_answer(request, response, owner)
 
         return handler
 

@@ -59,6 +59,25 @@ def test_a_crowd_that_reads_no_pack_fills_no_memory_and_delays_no_reader(server:
             line.close()
 
 
+def test_strangers_who_ask_for_much_stop_no_one_and_fill_no_memory(server: Server) -> None:
+    """The description of the API, which anybody gets, has 180 kB. It was made for each request, and all
+    others waited: 16 seconds for a thousand."""
+    lines: list[socket.socket] = []
+
+    def act() -> None:
+        lines.extend(slow_reader(server, "/openapi.json", "") for _ in range(READERS))
+        time.sleep(5)
+        began = time.monotonic()
+        assert server.api().resolve().status_code == 404
+        assert time.monotonic() - began < 5
+
+    try:
+        assert peak_while(server, act) < 160 * MIB
+    finally:
+        for line in lines:
+            line.close()
+
+
 class _Crowd:
     """Commits of 40 MiB that come slowly, from three namespaces, and again once they are refused."""
 
