@@ -53,7 +53,7 @@ ANSWERS = Bounds(
 WAITING_ANSWERS = 4000
 """Requests that wait until their answer has its share: a fleet that starts at once has one token."""
 OPEN = Bounds(token=4 * MIB, lane=0, lanes=0, namespace=16 * MIB, process=16 * MIB)
-"""Bytes of such answers to strangers, by address: they take nothing of the others."""
+"""Bytes of such answers to strangers, by address: they use nothing of the others."""
 PIECES = Bounds(token=16 * MIB, lane=8 * MIB, lanes=16 * MIB, namespace=32 * MIB, process=64 * MIB)
 """Bytes of the large pieces of packs, which who reads fast gets while there is room."""
 TINY_BYTES = 8 << 10

@@ -1,4 +1,4 @@
-"""Bound what answers take of memory until they are read: each has a share, and a slow reader of one is ended
+"""Bound the memory of answers until they are read: each has a share, and a slow reader of one is ended
 where others wait for it."""
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .shares import Owner, Shares
 END = "cachesvc.end"
 """Key in a request's scope of the function that ends its connection at once, with what it has not read."""
 PIECE_BYTES = 64 << 10
-"""Bytes of an answer that are given to a connection at once: it keeps a copy of what is not read."""
+"""Bytes of an answer that are passed to a connection at once: it keeps a copy of what is not read."""
 _CHUNKS = 16
 """Chunks of a store that are sent as one piece to who reads fast: a piece costs a switch of threads."""
 LARGE_PIECE_BYTES = 2 * _CHUNKS * PIECE_BYTES
-"""Bytes that such pieces take at once: one that is read, and one that is sent."""
+"""Bytes that such pieces need at once: one that is read, and one that is sent."""
 SLOW_SECONDS = 0.5
 """Seconds for a piece from which on a reader is slow."""
 _TICK_SECONDS = 2.0
-"""Seconds between two looks at a reader who is slow."""
+"""Seconds between two checks of a reader who is slow."""
 
 
 class SharedAnswer(Response):
     """Sends an answer, which has its share until it is sent.
 
-    ``share``: what it holds. ``pressed``: whether others wait for that.
+    ``share``: of the memory. ``pressed``: whether others wait for it.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class StreamedAnswer(StreamingResponse):
         """``chunks``: of ``PIECE_BYTES`` at most."""
         super().__init__(self._pieces(chunks), status, headers, media_type)
         self.shares: Shares | None = None
-        """What large pieces are taken of; ``None``: they have no bound."""
+        """Shares of large pieces; ``None``: these have no bound."""
         self.owner = Owner("")
 
     async def _pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,7 +1,7 @@
-"""Share what bodies and answers take of this process, memory or threads, by token, lane, namespace and all.
+"""Share the memory and the threads of this process among bodies and answers.
 
 Who waits is served in turn, and where too many wait, those of the namespace that has most of them are sent
-away: whoever fills the line keeps no one else out of it.
+away: who fills the line keeps no one else out of it.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ class Shares:
             self.release(owner, amount)
 
     def try_hold(self, owner: Owner, amount: int) -> bool:
-        """Hold ``amount`` until ``release``, if every bound has room now and nobody waits before it."""
+        """Reserve ``amount`` until ``release``, if every bound has room now and no one waits before it."""
         if self._waiters["token", owner.token] or self._full(owner, amount) is not None:
             return False
         self._add(owner, amount)
         return True
 
     def release(self, owner: Owner, amount: int) -> None:
-        """Hold ``amount`` no more."""
+        """Return ``amount`` to the others."""
         self._add(owner, -amount)
         self._serve()
 
@@ -179,7 +179,7 @@ class Shares:
                 del self._held[key]
 
     def _serve(self) -> None:
-        """Give what is free first to those whose namespace has least, and was served longest ago."""
+        """Serve first those whose namespace has least, and was served longest ago."""
         for owner in sorted(self._lines, key=self._turn_of):
             line = self._lines[owner]
             while line and self._full(owner, line[0].amount) is None:

@@ -1,4 +1,4 @@
-"""Have the C library give large blocks of memory back to the system."""
+"""Have the C library return large blocks of memory to the system."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 """Numbers of glibc's mallopt(3)."""
 LARGE_BYTES = 1 << 20
 """Bytes of a block from which on it is the system's again once it is free. glibc raises this number by itself
-up to 32 MiB, and keeps what large answers took: three times as much [measured]."""
+up to 32 MiB, and keeps the memory of large answers: three times as much [measured]."""
 ARENAS = 2
-"""Places from which threads take memory: each keeps what its largest answer took."""
+"""Places from which threads get memory: each keeps that of its largest answer."""
 
 
 def give_back_large_blocks() -> None:

@@ -182,7 +182,7 @@ def keep_withdrawals(session: Session, entry: Digest, revision: Digest | None = 
 
 def _keep_sequence(session: Session, entry: Digest) -> None:
     """Prepares the deletion of an entry of the trunk: what is older than it was counts there no more, though
-    nothing of it was withdrawn. Whoever recorded the first publications would offer them again. The row has a
+    nothing of it was withdrawn. Who recorded the first publications would offer them again. The row has a
     digest of its own in the place of a revision's."""
     marker = Digest.of(f"older than {entry}".encode())
     copied = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.entry)
