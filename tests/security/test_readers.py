@@ -44,13 +44,19 @@ def test_a_crowd_that_reads_no_pack_fills_no_memory_and_delays_no_reader(server:
     revision = ok(server.api().publish(make(server.key, content=os.urandom(20 * MIB))))["revision"]
     path, token = f"/v1/revisions/{revision}/pack", secret(server, "read")
     lines: list[socket.socket] = []
+    reader = server.api(secret(server, "read"))
+
+    def read() -> float:
+        began = time.monotonic()
+        assert len(reader.http.get(path, timeout=60).content) > 20 * MIB
+        return time.monotonic() - began
+
+    quiet = read()
 
     def act() -> None:
         lines.extend(slow_reader(server, path, token) for _ in range(READERS))
-        time.sleep(5)
-        began = time.monotonic()
-        assert len(server.api(secret(server, "read")).http.get(path).content) > 20 * MIB
-        assert time.monotonic() - began < 5
+        time.sleep(15)  # the kernel buffers of a thousand connections are filled
+        assert read() < 5 + 20 * quiet
 
     try:
         assert peak_while(server, act) < 256 * MIB
@@ -63,13 +69,20 @@ def test_strangers_who_ask_for_much_stop_no_one_and_fill_no_memory(server: Serve
     """The description of the API, which anybody gets, has 180 kB. It was made for each request, and all
     others waited: 16 seconds for a thousand."""
     lines: list[socket.socket] = []
+    api = server.api()
+
+    def resolve() -> float:
+        began = time.monotonic()
+        assert api.resolve().status_code == 404
+        return time.monotonic() - began
+
+    resolve()
+    quiet = resolve()
 
     def act() -> None:
         lines.extend(slow_reader(server, "/openapi.json", "") for _ in range(READERS))
         time.sleep(5)
-        began = time.monotonic()
-        assert server.api().resolve().status_code == 404
-        assert time.monotonic() - began < 5
+        assert resolve() < 5 + 20 * quiet
 
     try:
         assert peak_while(server, act) < 160 * MIB
