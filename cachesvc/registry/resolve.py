@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
-from cachesvc.index.entries.heads import FEW, BuiltFor, Candidate, Group, Heads, Place, Slot
-from cachesvc_client.wire import codec
+from cachesvc.index.entries.heads import FEW, Candidate, Group, Heads, Place, Slot
 from cachesvc_client.wire.compare import (
-    Compatible,
     Difference,
-    Mismatch,
-    compare,
     inert_difference,
     nearness,
 )
@@ -33,6 +28,7 @@ from cachesvc_client.wire.requests.protocol import (
     ResolveRequest,
 )
 
+from .comparisons import Comparisons
 from .context import Registry
 from .download import pack_url
 
@@ -44,14 +40,6 @@ MAX_REJECTED = 64
 """Rejected entries that one answer names."""
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Bytes of the envelopes in one answer; the first envelope is always in it."""
-
-COMPARED_CHARACTERS = 24 << 20
-"""Characters of the fingerprints that one resolve compares, at most, about half a second: heads beyond them,
-which are the oldest, are omitted. 4096 heads of usual fingerprints are fewer."""
-CACHED_COMPARISONS = 512
-"""Comparisons of two fingerprints whose result is cached."""
-CACHED_CHARACTERS = 32_000
-"""Characters of the two fingerprints of a comparison that is cached, at most."""
 
 USED_STEP_SECONDS = 6 * 3600
 """Seconds between two records that a revision was offered or used: not every start writes one."""
@@ -237,7 +225,7 @@ def _fitting_groups(
 ) -> dict[Digest, Group]:
     """Returns the partitions of which heads may fit. Heads of one partition have the same deciding factors,
     but not the same schema: each head that is answered is compared by itself."""
-    comparisons = _Comparisons(request)
+    comparisons = Comparisons(request)
     fitting = {}
     for partition, head in samples.items():
         differences = comparisons.with_head(head)
@@ -279,7 +267,7 @@ def _compare_all(
     """Returns the heads that fit the request's fingerprint, and the others, the nearest first."""
     fitting: list[Candidate] = []
     refused: list[tuple[tuple[int, ...], Rejected]] = []
-    comparisons = _Comparisons(request)
+    comparisons = Comparisons(request)
     for row in heads:
         differences = comparisons.with_head(row)
         if differences is None:
@@ -295,43 +283,6 @@ def _compare_all(
 
 def _rejected(row: Candidate, differences: tuple[Difference, ...]) -> Rejected:
     return Rejected(row.entry, row.slot.target, row.slot.tag, differences)
-
-
-class _Comparisons:
-    """Compares one request's fingerprint with those of heads, which are JSON.
-
-    Many clients of few environments ask for what few environments built, so results are cached. Long texts
-    are not cached beyond the request: no honest fingerprint is long.
-    """
-
-    def __init__(self, request: ResolveRequest) -> None:
-        self._fingerprint = request.fingerprint
-        self._text = codec.canonical(request.fingerprint).decode()
-        self._long: dict[BuiltFor, tuple[Difference, ...]] = {}
-        self._left = COMPARED_CHARACTERS
-
-    def with_head(self, row: Candidate) -> tuple[Difference, ...] | None:
-        """Returns the deciding differences; ``None`` once ``COMPARED_CHARACTERS`` were compared."""
-        theirs = row.built_for
-        if theirs in self._long:
-            return self._long[theirs]
-        size = len(self._text) + len(theirs.fingerprint) + len(theirs.scopes)
-        self._left -= size
-        if self._left < 0:
-            return None
-        if size <= CACHED_CHARACTERS:
-            return _cached_differences(self._text, *theirs)
-        self._long[theirs] = _deciding(compare(self._fingerprint, *map(json.loads, theirs)))
-        return self._long[theirs]
-
-
-@functools.lru_cache(CACHED_COMPARISONS)
-def _cached_differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
-    return _deciding(compare(json.loads(mine), json.loads(theirs), json.loads(scopes)))
-
-
-def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
-    return verdict.differences if isinstance(verdict, Mismatch) else ()
 
 
 def _withhold(
