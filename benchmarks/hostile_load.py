@@ -35,9 +35,11 @@ from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, registry
 from benchmarks.load.columns import Embedded
 from benchmarks.load.honest import CLIENTS, EVERY_SECONDS, Clients
 from benchmarks.load.hostile import OPENING_SECONDS, REOPEN_SECONDS, Attack
+from benchmarks.load.making import manifest, pack, publish
 from cachesvc.cli.signals import interruptible
 from cachesvc.schema.access import TokenAnswer, TokenRequest
 from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.http.uploads import Uploads
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
@@ -208,6 +210,12 @@ def _of_requests(server: Registry, silent: int) -> list[Attack]:
             10 * MIB - 1,
         ),
         Attack(
+            "packs that are asked for and not read",
+            "a read token",
+            (_head("GET", f"/v1/revisions/{_pack(server)}/pack", 0, _secret(server, "read", "bench")),),
+            reads=False,
+        ),
+        Attack(
             f"exchanges for {ISSUERS} issuers that never answer",
             "a namespace's admin",
             tuple(_exchange(server, f"http://127.0.0.1:{silent}/{number}") for number in range(ISSUERS)),
@@ -226,6 +234,13 @@ def _uploads(server: Registry, token: str, lane: str | None) -> list[str]:
     named = Lane(lane) if lane else None
     request = UploadRequest(Namespace("evil"), ShortName("model"), 10 * MIB, named)
     return [str(Uploads(remote).begin(request).upload) for _ in range(UPLOADS)]
+
+
+def _pack(server: Registry) -> str:
+    """Publish a pack of 20 MiB. Return its revision."""
+    packed = pack(20 * MIB, 1)
+    key = SigningKey.load(Path(server.signing_key))
+    return publish(Remote(server.url, server.token), key, packed, manifest(packed, "large", "one"), None)
 
 
 def _exchange(server: Registry, issuer: str) -> str:

@@ -23,13 +23,14 @@ OPENING_SECONDS = REOPEN_SECONDS
 @dataclass(frozen=True)
 class Attack:
     """Says what each connection sends: one of ``heads``, then ``part`` bytes in each second, ``most`` in
-    all."""
+    all. ``reads``: whether it reads the answer."""
 
     name: str
     who: str
     heads: tuple[str, ...] = ()
     part: int = 0
     most: int = 0
+    reads: bool = True
 
     def to_json(self, host: str, port: int, connections: int, opening: float) -> str:
         """Return the line that the process reads. ``opening``: seconds in which all are opened."""
@@ -48,6 +49,8 @@ class _Line(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        if not self._attack.reads:
+            transport.pause_reading()
         transport.write(self._head.encode())
 
     def data_received(self, data: bytes) -> None:

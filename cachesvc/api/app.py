@@ -63,6 +63,7 @@ def create_app(
             garbage.rarely_searched(),
             app.state.resolves.running(read.RESOLVES),
             app.state.long_resolves.running(1),
+            app.state.large_resolves.running(1),
             app.state.reports.running(1),
         ):
             async with anyio.create_task_group() as group:
@@ -96,8 +97,10 @@ def create_app(
     app.state.waiting = waiting
     app.state.resolves = Batches(partial(answers.answer_each, registry))
     app.state.long_resolves = Batches(partial(answers.answer_each, registry))
+    app.state.large_resolves = Batches(partial(answers.answer_each, registry, most=None), 1)
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
     app.state.door = Door()
+    app.state.description, app.state.describing = b"", anyio.Lock()
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (public, read, write, claims, inventory, admin):
         app.include_router(module.router)

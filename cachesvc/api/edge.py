@@ -43,12 +43,12 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Json(Response):
-    """Renders a record as canonical JSON without the fields that are ``None``; ``bytes`` are JSON already."""
+    """Renders a record as canonical JSON without the fields that are ``None``; bytes are JSON already."""
 
     media_type = "application/json"
 
-    def render(self, content: Any) -> bytes:
-        return content if isinstance(content, bytes) else codec.canonical(content)
+    def render(self, content: Any) -> bytes | memoryview:
+        return content if isinstance(content, bytes | memoryview) else codec.canonical(content)
 
 
 class Edge:

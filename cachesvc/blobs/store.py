@@ -22,7 +22,7 @@ from typing import Protocol
 
 from cachesvc_client.wire.errors import NotFound, RangeInvalid, Unavailable
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 64 << 10
 """Bytes of a chunk that a reader gets, at most."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}(?:/[a-z0-9][a-z0-9._-]{0,199}){0,7}")

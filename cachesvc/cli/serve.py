@@ -20,7 +20,7 @@ from cachesvc_client.bundle.seal import key_text
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import app
-from .serving import server
+from .serving import memory, server
 
 if TYPE_CHECKING:
     from cachesvc.registry.startup import Credentials
@@ -75,6 +75,7 @@ def serve(
 
 
 def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
+    memory.give_back_large_blocks()
     # These imports take a second, so what can be refused without them has been checked.
     with no_collections():
         from cachesvc.api.app import create_app

@@ -17,7 +17,10 @@ GRACE_SECONDS = 20.0
 SILENCE_SECONDS = 60.0
 """Seconds without a byte of a body after which it is ended."""
 PRESSED_RATE = 64 << 10
-"""Bytes in a second that a body has, on average, while others wait for what it holds; else it is ended."""
+"""Bytes in a second that a body has, on average, while others wait for what it holds; else it is ended. What
+came while the body itself waited for its share counts nothing: the kernel has kept megabytes of it."""
+_AT_ONCE_SECONDS = 0.002
+"""Seconds of waiting up to which a part of a body was there already."""
 PRESSED_SECONDS = 5.0
 """Seconds of waiting for a body before that counts."""
 _TICK_SECONDS = 2.0
@@ -41,7 +44,7 @@ class Paced:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._waited, self._since = 0.0, 0.0
-        self._received = 0
+        self._received, self._awaited = 0, 0
         self._ended = False
         self._tick: asyncio.TimerHandle | None = None
 
@@ -51,8 +54,10 @@ class Paced:
             return await self._receive()
         self._since = self._loop.time()
         message = await self._next()
-        self._waited += self._loop.time() - self._since
-        self._received += len(message.get("body", b""))
+        waited, size = self._loop.time() - self._since, len(message.get("body", b""))
+        self._waited += waited
+        self._received += size
+        self._awaited += size if waited > _AT_ONCE_SECONDS else 0
         if self._received > self._body.size:
             raise TooLarge(f"a body of more than the {self._body.size} bytes that are allowed here")
         self._ended = not message.get("more_body", False)
@@ -92,7 +97,7 @@ class Paced:
     def _too_slow(self, waited: float) -> bool:
         if waited > GRACE_SECONDS and self._received < (waited - GRACE_SECONDS) * self._body.rate:
             return True
-        return waited > PRESSED_SECONDS and self._received < waited * PRESSED_RATE and self._pressed()
+        return waited > PRESSED_SECONDS and self._awaited < waited * PRESSED_RATE and self._pressed()
 
     def _slow(self) -> Unavailable:
         return Unavailable(

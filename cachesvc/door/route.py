@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Send
-from starlette.types import Scope as Scoped
 
 from cachesvc.domain.access import ANY, Action, Role, Token, demand
 from cachesvc.registry import publish
@@ -20,6 +19,7 @@ from cachesvc_client.wire.names import Lane, Namespace
 
 from .declared import MAX_COMMIT_BYTES, Declared, Scope, Share, declaration
 from .pace import Paced
+from .sending import PIECE_BYTES, SharedAnswer, StreamedAnswer
 from .shares import Bounds, Owner, Shares
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -49,11 +49,17 @@ ANSWERS = Bounds(
     namespace=MAX_COMMIT_BYTES + 26 * MIB,
     process=MAX_COMMIT_BYTES + 74 * MIB,
 )
-"""Bytes of large answers that are being sent: the largest one fits, beside some of others."""
+"""Bytes of answers that are being sent and are not small: the largest one fits, beside some of others."""
+WAITING_ANSWERS = 4000
+"""Requests that wait until their answer has its share: a fleet that starts at once has one token."""
+OPEN = Bounds(token=4 * MIB, lane=0, lanes=0, namespace=16 * MIB, process=16 * MIB)
+"""Bytes of such answers to strangers, by address: they use nothing of the others."""
+PIECES = Bounds(token=16 * MIB, lane=8 * MIB, lanes=16 * MIB, namespace=32 * MIB, process=64 * MIB)
+"""Bytes of the large pieces of packs, which who reads fast gets while there is room."""
 TINY_BYTES = 8 << 10
 """Bytes up to which a body waits for no share: the requests that one token may have under way bound those."""
 LARGE_BYTES = 256 << 10
-"""Bytes above which a body, or an answer, is large."""
+"""Bytes above which a body is large."""
 TURN_BYTES = 2 * MIB
 """Bytes of a body above which it waits until no other such body is parsed: text takes several times its
 bytes then."""
@@ -64,7 +70,8 @@ class Door:
 
     def __init__(self) -> None:
         self._places, self._small, self._large = Shares(PLACES), Shares(SMALL), Shares(LARGE)
-        self._answers = Shares(ANSWERS)
+        self._answers, self._pieces = Shares(ANSWERS, WAITING_ANSWERS, WAITING_ANSWERS // 2), Shares(PIECES)
+        self._open = Shares(OPEN)
         self._turn = anyio.Lock()
 
     @asynccontextmanager
@@ -98,40 +105,27 @@ class Door:
                     await stack.enter_async_context(self._turn)
             yield admitted
 
-    def share_answer(self, response: Response, owner: Owner) -> Response:
-        """Return what sends a response. A large one to a lane's token has a share until it is sent, or the
-        client is told to come again: a lane's writer makes answers as large as may be. A fleet of the trunk's
-        services, which has one token and starts at once, is refused none."""
-        body = getattr(response, "body", b"")
-        if len(body) <= LARGE_BYTES:
+    async def reserve(self, request: Request, owner: Owner, size: int) -> None:
+        """Wait for the share of the answer to a request, before that is made. Raise ``TooMany``."""
+        held = request.state.held = AsyncExitStack()
+        await held.enter_async_context(self._answers.hold(owner, size))
+
+    def share_answer(self, request: Request, response: Response, owner: Owner | None) -> Response:
+        """Return what sends a response: one that is not small has a share until it is sent, and waits for
+        it if it has none yet. ``owner``: ``None`` for a request without a token."""
+        if owner is None:
+            pool, owner = self._open, Owner(request.client.host if request.client else "")
+        else:
+            pool = self._answers
+        if isinstance(response, StreamedAnswer):
+            response.shares, response.owner = self._pieces, owner
             return response
-        if owner.lane is None:
-            return LargeAnswer(response, nullcontext())
-        return LargeAnswer(response, self._answers.hold(owner, len(body), waits=len(body) <= MIB))
-
-
-class LargeAnswer(Response):
-    """Sends the body of a response in pieces: a client that reads slowly has its rest in memory, and
-    the server ends one that needs too long for a piece."""
-
-    def __init__(self, response: Response, share: AbstractAsyncContextManager[None]) -> None:
-        super().__init__(None, response.status_code, background=response.background)
-        self.body, self.raw_headers = response.body, response.raw_headers
-        self._share = share
-
-    async def __call__(self, scope: Scoped, receive: Receive, send: Send) -> None:
-        """Send the answer. Raise ``TooMany`` before its first byte."""
-        del scope, receive
-        body = memoryview(self.body)
-        async with self._share:
-            head = {"status": self.status_code, "headers": self.raw_headers}
-            await send({"type": "http.response.start", **head})
-            for start in range(0, len(body), MIB):
-                more = start + MIB < len(body)
-                piece = bytes(body[start : start + MIB])
-                await send({"type": "http.response.body", "body": piece, "more_body": more})
-        if self.background is not None:
-            await self.background()
+        size = len(getattr(response, "body", b""))
+        share = getattr(request.state, "held", None)
+        if share is None and size <= PIECE_BYTES:
+            return response
+        share = share or pool.hold(owner, size)
+        return SharedAnswer(response, share, partial(pool.presses, owner))
 
 
 def announced(request: Request, most: int) -> int:
@@ -160,8 +154,12 @@ class DoorRoute(APIRoute):
                 owner = await _demand_right(request, token, declared.role, declared.scope)
             door: Door = request.app.state.door
             async with door.admit(request, declared, owner) as admitted:
-                response = await inner(admitted)
-            return response if owner is None else door.share_answer(response, owner)
+                try:
+                    response = await inner(admitted)
+                except BaseException:
+                    await _held(request).aclose()
+                    raise
+            return door.share_answer(request, response, owner)
 
         return handler
 
@@ -172,6 +170,10 @@ class DoorRoute(APIRoute):
     def shortcut(self, inner: Handler) -> Handler:
         """Return the handler of requests that were let in: ``inner``, or one that may answer without it."""
         return inner
+
+
+def _held(request: Request) -> AsyncExitStack:
+    return getattr(request.state, "held", None) or AsyncExitStack()
 
 
 def _unheard() -> None:

@@ -22,15 +22,17 @@ from typing import NamedTuple
 
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError, TooMany
+from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS, ResolveRequest
 
 from .context import Registry
-from .resolve import resolve_each
+from .resolve import Large, resolve_small
 
-BATCH_BYTES = 16 << 20
-"""Bytes of the answers of one batch, behind which the others are told to come again."""
+LARGE_BYTES = 256 << 10
+"""Bytes of envelopes above which an answer is made by itself, and only once it has its place in memory."""
+_COPIED_BYTES = 64 << 10
+"""Bytes of a cached answer up to which each request gets a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,22 @@ class AgedAnswer(NamedTuple):
     """A ``ResolveAnswer`` as canonical JSON. ``age``: whole seconds for which it has been in the cache,
     rounded up; 0 if the index was read for this very request."""
 
-    body: bytes
+    body: bytes | memoryview
     age: int = 0
 
 
-def answer_each(registry: Registry, questions: Sequence[Question]) -> list[AgedAnswer | CacheSvcError]:
-    """Answers each question, or gives its error.
+def answer_each(
+    registry: Registry, questions: Sequence[Question], *, most: int | None = LARGE_BYTES
+) -> list[AgedAnswer | Large | CacheSvcError]:
+    """Answers each question, or gives its error. ``most``: bytes of envelopes above which the answer is that
+    it is `Large`.
 
     A cached answer is at most ``ANSWER_SECONDS`` old. The other questions are resolved together
-    (:func:`resolve_each`), and an error of the database is the answer to all of them. A publication through
+    (:func:`resolve_small`), and an error of the database is the answer to all of them. A publication through
     this replica counts at once, and one through a replica that shares the hot store almost at once.
     """
     keys = [_key(registry, question) for question in questions]
-    answers: dict[str, AgedAnswer | CacheSvcError] = {}
+    answers: dict[str, AgedAnswer | Large | CacheSvcError] = {}
     new: dict[str, Question] = {}
     for key, question in zip(keys, questions, strict=True):
         cached = registry.memory.get(key)
@@ -75,19 +80,15 @@ def answer_each(registry: Registry, questions: Sequence[Question]) -> list[AgedA
     if new:
         requests = [question.request for question in new.values()]
         began = registry.clock()
-        size = 0
-        for key, resolved in zip(new, resolve_each(registry, requests), strict=True):
-            if isinstance(resolved, CacheSvcError):
+        for key, resolved in zip(new, resolve_small(registry, requests, most), strict=True):
+            if isinstance(resolved, CacheSvcError | Large):
                 answers[key] = resolved
                 continue
-            if size > BATCH_BYTES:
-                answers[key] = TooMany("too many large answers at once", "try again in some seconds")
-                continue
-            answers[key] = answer = AgedAnswer(codec.canonical(resolved))
-            size += len(answer.body)
+            kept = _BEGAN.pack(began) + codec.canonical(resolved)
+            answers[key] = AgedAnswer(_body(kept))
             left = ANSWER_SECONDS - (registry.clock() - began)
             if left > 0:
-                registry.memory.put(key, _BEGAN.pack(began) + answer.body, left)
+                registry.memory.put(key, kept, left)
     return [answers[key] for key in keys]
 
 
@@ -114,12 +115,12 @@ def cached_answer(registry: Registry, token: Token, body: bytes) -> AgedAnswer |
     return _aged(registry, cached)
 
 
-def offers_revision(answer: bytes) -> bool:
+def offers_revision(answer: bytes | memoryview) -> bool:
     """Says whether an answer has a revision, without parsing it.
 
     The last fields of its canonical JSON are ``revisions`` and a tag.
     """
-    return b'"revisions":[]' not in answer[-400:]
+    return b'"revisions":[]' not in bytes(answer[-400:])
 
 
 def forget_answers(registry: Registry, namespace: Namespace) -> None:
@@ -139,7 +140,11 @@ def _aged(registry: Registry, cached: bytes) -> AgedAnswer:
     """Returns a cached answer with its age. A clock that was set back or ahead makes it the oldest."""
     age = registry.clock() - _BEGAN.unpack_from(cached)[0]
     whole = math.ceil(age) if 0 <= age <= ANSWER_SECONDS else math.ceil(ANSWER_SECONDS)
-    return AgedAnswer(cached[_BEGAN.size :], whole)
+    return AgedAnswer(_body(cached), whole)
+
+
+def _body(cached: bytes) -> bytes | memoryview:
+    return (cached if len(cached) <= _COPIED_BYTES else memoryview(cached))[_BEGAN.size :]
 
 
 _ANY_MARK = "eras"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cachesvc.domain.offers import withheld as withheld_from_all
-from cachesvc.index.entries.heads import FEW, BuiltFor, Candidate, Group, Heads, Place, Slot
-from cachesvc_client.wire import codec
+from cachesvc.index.entries.heads import FEW, Candidate, Group, Heads, Place, Slot
 from cachesvc_client.wire.compare import (
-    Compatible,
     Difference,
-    Mismatch,
-    compare,
     inert_difference,
     nearness,
 )
@@ -33,6 +28,7 @@ from cachesvc_client.wire.requests.protocol import (
     ResolveRequest,
 )
 
+from .comparisons import Comparisons
 from .context import Registry
 from .download import pack_url
 
@@ -45,16 +41,14 @@ MAX_REJECTED = 64
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Bytes of the envelopes in one answer; the first envelope is always in it."""
 
-COMPARED_CHARACTERS = 24 << 20
-"""Characters of the fingerprints that one resolve compares, at most, about half a second: heads beyond them,
-which are the oldest, are omitted. 4096 heads of usual fingerprints are fewer."""
-CACHED_COMPARISONS = 512
-"""Comparisons of two fingerprints whose result is cached."""
-CACHED_CHARACTERS = 32_000
-"""Characters of the two fingerprints of a comparison that is cached, at most."""
-
 USED_STEP_SECONDS = 6 * 3600
 """Seconds between two records that a revision was offered or used: not every start writes one."""
+
+
+class Large(NamedTuple):
+    """Says that an answer has ``size`` bytes of envelopes, and is made when these have their place."""
+
+    size: int
 
 
 def resolve_each(
@@ -70,14 +64,25 @@ def resolve_each(
     name has no entry under any of the tags; a request by entries or by keys never gives it. ``to_starts``:
     whether services ask, and so what is offered counts as used.
     """
+    for answer in resolve_small(registry, requests, None, to_starts=to_starts):
+        assert not isinstance(answer, Large)
+        yield answer
+
+
+def resolve_small(
+    registry: Registry, requests: Sequence[ResolveRequest], most: int | None, *, to_starts: bool = True
+) -> Iterator[ResolveAnswer | Large | CacheSvcError]:
+    """Yields what :func:`resolve_each` does, and `Large` for an answer with more than ``most`` bytes of
+    envelopes."""
     try:
         candidates = _candidates_of_each(registry, requests)
     except CacheSvcError as error:
         yield from [error] * len(requests)
         return
-    for request, heads in zip(requests, candidates, strict=True):
+    for request, few in zip(requests, candidates, strict=True):
         try:
-            yield _judge(registry, request, heads, to_starts)
+            heads = few if isinstance(few, _Candidates) else _of_many_heads(registry, request, few)
+            yield _judge(registry, request, heads, to_starts, most)
         except CacheSvcError as error:
             yield error
 
@@ -97,7 +102,9 @@ def offers_each(registry: Registry, requests: Sequence[ResolveRequest]) -> Itera
     except CacheSvcError as error:
         yield from [error] * len(requests)
         return
-    for request, (_, heads, left_out) in zip(requests, candidates, strict=True):
+    for request, few in zip(requests, candidates, strict=True):
+        found = few if isinstance(few, _Candidates) else _of_many_heads(registry, request, few)
+        _, heads, left_out = found
         live = [row for row in heads if row.expires is None or row.expires > registry.clock()]
         fitting, _ = _compare_all(_overlay(live), request)
         yield Offers(_withhold(registry, fitting, request)[0], left_out)
@@ -113,8 +120,8 @@ class _Candidates(NamedTuple):
 
 
 def _judge(
-    registry: Registry, request: ResolveRequest, candidates: _Candidates, to_start: bool
-) -> ResolveAnswer:
+    registry: Registry, request: ResolveRequest, candidates: _Candidates, to_start: bool, most: int | None
+) -> ResolveAnswer | Large:
     tag, heads, left_out = candidates
     if tag is None and not request.entries and not request.keys:
         raise _unknown(registry, request)
@@ -125,7 +132,11 @@ def _judge(
     offered.sort(key=lambda row: (not _is_of(row, request), *newest_first(row.at, row.entry)))
     older = _unasked_older(offered, request)
     omitted = _may_wait(registry, older) if request.most is not None else frozenset()
-    revisions = _with_envelopes(registry, [row for row in offered if row.entry not in omitted][:MAX_RESOLVED])
+    chosen = _within([row for row in offered if row.entry not in omitted][:MAX_RESOLVED])
+    size = sum(row.envelope.size for row in chosen)
+    if most is not None and size > most:
+        return Large(size)
+    revisions = _with_envelopes(registry, chosen)
     if to_start:
         answered = {row.revision for row in revisions if row.entry not in older}
         _record_use(registry, (row for row in offered if row.revision in answered))
@@ -156,15 +167,18 @@ def _may_wait(registry: Registry, entries: frozenset[Digest]) -> frozenset[Diges
         return heads.may_wait(entries)
 
 
-def _candidates_of_each(registry: Registry, requests: Sequence[ResolveRequest]) -> list[_Candidates]:
-    """Returns the candidates of each request."""
+def _candidates_of_each(registry: Registry, requests: Sequence[ResolveRequest]) -> list[_Candidates | Tag]:
+    """Returns the candidates of each request. Where they are many, returns the tag that has them: they are
+    read one request after the other, since those of many would fill the memory."""
     by_tag = [_place(request, request.tags[0]) for request in requests if not request.entries]
     with registry.index.look() as heads:
         newest = iter(heads.few_under_each(by_tag))
         return [_candidates(heads, request, newest) for request in requests]
 
 
-def _candidates(heads: Heads, request: ResolveRequest, newest: Iterator[list[Candidate]]) -> _Candidates:
+def _candidates(
+    heads: Heads, request: ResolveRequest, newest: Iterator[list[Candidate]]
+) -> _Candidates | Tag:
     if request.entries:
         rows = heads.by_key(request.namespace, request.name, request.entries, request.lane)
         return _Candidates(None, rows)
@@ -174,15 +188,19 @@ def _candidates(heads: Heads, request: ResolveRequest, newest: Iterator[list[Can
         [rows] = heads.few_under_each([_place(request, tag)])
     if not rows:
         return _Candidates(None, [])
-    place = _place(request, tag)
     if request.keys:
-        return _Candidates(tag, heads.with_keys(place, request.keys, RESOLVED_OF_KEY))
-    if len(rows) < FEW:
-        return _Candidates(tag, rows)
+        return _Candidates(tag, heads.with_keys(_place(request, tag), request.keys, RESOLVED_OF_KEY))
+    return _Candidates(tag, rows) if len(rows) < FEW else tag
+
+
+def _of_many_heads(registry: Registry, request: ResolveRequest, tag: Tag) -> _Candidates:
+    """Returns the candidates of a request under a name and tag with many heads."""
+    place = _place(request, tag)
     bounded = request.most is not None and request.lane is None
-    return (bounded and _of_many(heads, request, place)) or _Candidates(
-        tag, heads.newest(place, MAX_CANDIDATES)
-    )
+    with registry.index.look() as heads:
+        return (bounded and _of_many(heads, request, place)) or _Candidates(
+            tag, heads.newest(place, MAX_CANDIDATES)
+        )
 
 
 def _of_many(heads: Heads, request: ResolveRequest, place: Place) -> _Candidates | None:
@@ -212,7 +230,7 @@ def _fitting_groups(
 ) -> dict[Digest, Group]:
     """Returns the partitions of which heads may fit. Heads of one partition have the same deciding factors,
     but not the same schema: each head that is answered is compared by itself."""
-    comparisons = _Comparisons(request)
+    comparisons = Comparisons(request)
     fitting = {}
     for partition, head in samples.items():
         differences = comparisons.with_head(head)
@@ -254,7 +272,7 @@ def _compare_all(
     """Returns the heads that fit the request's fingerprint, and the others, the nearest first."""
     fitting: list[Candidate] = []
     refused: list[tuple[tuple[Any, ...], Rejected]] = []
-    comparisons = _Comparisons(request)
+    comparisons = Comparisons(request)
     for row in heads:
         differences = comparisons.with_head(row)
         if differences is None:
@@ -270,43 +288,6 @@ def _compare_all(
 
 def _rejected(row: Candidate, differences: tuple[Difference, ...]) -> Rejected:
     return Rejected(row.entry, row.slot.target, row.slot.tag, differences)
-
-
-class _Comparisons:
-    """Compares one request's fingerprint with those of heads, which are JSON.
-
-    Many clients of few environments ask for what few environments built, so results are cached. Long texts
-    are not cached beyond the request: no honest fingerprint is long.
-    """
-
-    def __init__(self, request: ResolveRequest) -> None:
-        self._fingerprint = request.fingerprint
-        self._text = codec.canonical(request.fingerprint).decode()
-        self._long: dict[BuiltFor, tuple[Difference, ...]] = {}
-        self._left = COMPARED_CHARACTERS
-
-    def with_head(self, row: Candidate) -> tuple[Difference, ...] | None:
-        """Returns the deciding differences; ``None`` once ``COMPARED_CHARACTERS`` were compared."""
-        theirs = row.built_for
-        if theirs in self._long:
-            return self._long[theirs]
-        size = len(self._text) + len(theirs.fingerprint) + len(theirs.scopes)
-        self._left -= size
-        if self._left < 0:
-            return None
-        if size <= CACHED_CHARACTERS:
-            return _cached_differences(self._text, *theirs)
-        self._long[theirs] = _deciding(compare(self._fingerprint, *map(json.loads, theirs)))
-        return self._long[theirs]
-
-
-@functools.lru_cache(CACHED_COMPARISONS)
-def _cached_differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
-    return _deciding(compare(json.loads(mine), json.loads(theirs), json.loads(scopes)))
-
-
-def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
-    return verdict.differences if isinstance(verdict, Mismatch) else ()
 
 
 def _withhold(
@@ -352,7 +333,8 @@ def _record_use(registry: Registry, rows: Iterable[Candidate]) -> None:
             unit.entries.used(stale, registry.now)
 
 
-def _with_envelopes(registry: Registry, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
+def _within(rows: Iterable[Candidate]) -> list[Candidate]:
+    """Return the first rows, as many as an answer may have the envelopes of."""
     chosen: list[Candidate] = []
     total = 0
     for row in rows:
@@ -360,6 +342,10 @@ def _with_envelopes(registry: Registry, rows: list[Candidate]) -> tuple[Resolved
         if chosen and total > MAX_ANSWER_BYTES:
             break
         chosen.append(row)
+    return chosen
+
+
+def _with_envelopes(registry: Registry, chosen: list[Candidate]) -> tuple[ResolvedRevision, ...]:
     envelopes = {row.revision: row.envelope.data for row in chosen if row.envelope.data is not None}
     if len(envelopes) < len(chosen):
         with registry.index.look() as heads:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from cachesvc.domain.access import Token
@@ -28,6 +28,8 @@ WAITERS = 4000
 WAITERS_PER_TOKEN = 2000
 """Requests of one token that may wait: a fleet that starts at once has one token. Those that were answered at
 once asked 500 times a second, which cost more than all the other work of such a start."""
+PART_OF_LANE, PART_OF_NAMESPACE = 1 / 4, 5 / 8
+"""Parts of all that may wait which are of one lane, and of one namespace with its lanes, at most."""
 
 _log = logging.getLogger("cachesvc.claims")
 
@@ -41,14 +43,12 @@ class Waiting:
     ) -> None:
         self._registry, self._most, self._per_token = registry, waiters, per_token
         self._waiters: dict[Digest, set[_Waiter]] = {}
-        self._tokens: Counter[str] = Counter()
+        self._waiting: Counter[tuple[str, ...]] = Counter()
+        """How many wait, by token, by lane and by namespace."""
+        self.number = 0
+        """How many requests wait now."""
         self._look = asyncio.Event()
         self._closed = False
-
-    @property
-    def number(self) -> int:
-        """How many requests wait now."""
-        return sum(self._tokens.values())
 
     async def claim(
         self,
@@ -102,21 +102,35 @@ class Waiting:
 
     @contextmanager
     def _wait(self, token: Token, key: Digest) -> Iterator[_Waiter | None]:
-        if self._tokens[token.token] >= self._per_token or self.number >= self._most:
+        bounds = self._bounds(token)
+        if self.number >= self._most or any(self._waiting[one] >= most for one, most in bounds.items()):
             yield None
             return
         waiter = _Waiter()
         self._waiters.setdefault(key, set()).add(waiter)
-        self._tokens[token.token] += 1
+        self._count(bounds, 1)
         try:
             yield waiter
         finally:
-            self._tokens[token.token] -= 1
-            if not self._tokens[token.token]:
-                del self._tokens[token.token]
+            self._count(bounds, -1)
             self._waiters[key].discard(waiter)
             if not self._waiters[key]:
                 del self._waiters[key]
+
+    def _bounds(self, token: Token) -> dict[tuple[str, ...], float]:
+        """Returns how many may wait of those with a token, and of its namespace and lane."""
+        bounds: dict[tuple[str, ...], float] = {("token", token.token): self._per_token}
+        bounds["namespace", token.namespace] = self._most * PART_OF_NAMESPACE
+        if token.lane:
+            bounds["lane", token.namespace, token.lane] = self._most * PART_OF_LANE
+        return bounds
+
+    def _count(self, bounds: Iterable[tuple[str, ...]], number: int) -> None:
+        self.number += number
+        for one in bounds:
+            self._waiting[one] += number
+            if not self._waiting[one]:
+                del self._waiting[one]
 
     def _wake(self, loop: asyncio.AbstractEventLoop, key: str | None) -> None:
         """Makes ``run`` look at once; called in a thread of the hot store, whose hint says no more than

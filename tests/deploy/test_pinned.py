@@ -24,7 +24,7 @@ FILES = [
     ROOT / "Dockerfile",
     *(
         path
-        for folder in ("deploy", "examples", ".github")
+        for folder in (".ci", "deploy", "examples", ".github")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.is_file() and "templates" not in path.parts
     ),

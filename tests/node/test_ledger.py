@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from cachesvc_client.node.ledger import KnownFile, Ledger, Source, select
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Lane, Name, Target
+from tests.mounts import bind
 
 OURS, THEIRS = (SigningKey.generate().public for _ in range(2))
 LANE = Lane("unproven")
@@ -134,6 +136,24 @@ def test_a_folder_below_that_others_can_write_makes_its_files_unknown() -> None:
 def test_a_shut_folder_may_be_as_open_below_as_a_umask_leaves_it(root: Path) -> None:
     root.parent.chmod(0o700)
     root.chmod(0o777)
+    assert known(Ledger(0), root, {"a": b"1"}, made="a")[0].origin.unknown == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("place", ["", "inductor", "inductor/fxgraph"])
+@pytest.mark.parametrize("name", ["shut", "shut to others"])
+def test_a_volume_below_a_shut_folder_is_as_open_as_it_is(tmp_path: Path, place: str, name: str) -> None:
+    """Another container has the same volume by another way, and replaces what this process made."""
+    home, volume = tmp_path / name, tmp_path / "volume"
+    root, at = home / "cache/inductor", home / "cache" / place
+    volume.mkdir()
+    at.mkdir(parents=True)
+    home.chmod(0o700)
+    for mode, is_known in ((0o755, True), (0o777, False)):
+        with bind(volume, at):
+            at.chmod(mode)
+            (root / PATHS["a"]).parent.mkdir(parents=True, exist_ok=True)
+            assert (known(Ledger(0), root, {"a": b"1"}, made="a")[0].origin.unknown == "") is is_known
     assert known(Ledger(0), root, {"a": b"1"}, made="a")[0].origin.unknown == ""
 
 

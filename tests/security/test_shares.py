@@ -15,10 +15,15 @@ from registry_inside import Clock, Inside, inside
 from registry_making import FINGERPRINT, make, refused
 
 from cachesvc.api.app import create_app
+from cachesvc.domain.access import Role, Token
 from cachesvc.registry.access import tokens
+from cachesvc.registry.waiting import Waiting
 from cachesvc.schema.access import TokenRequest
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.requests.claims import ClaimAnswer, ClaimRequest, ClaimSubject
 
 HEADS = 30
 """Heads under the name that is asked for."""
@@ -130,3 +135,34 @@ def test_a_writer_with_silent_uploads_does_not_stop_the_trunk(reg: Inside, attac
         await asyncio.gather(*held, return_exceptions=True)
 
     _with_clients(reg, ["write", *attackers], act)
+
+
+def test_claims_that_wait_leave_places_to_other_lanes_and_namespaces(reg: Inside) -> None:
+    """Two tokens had all places; who got none asked again and again."""
+
+    async def gone() -> bool:
+        return False
+
+    async def act() -> None:
+        waiting = Waiting(reg.registry, waiters=16)
+
+        async def ask(
+            number: int, namespace: str, lane: str | None = None
+        ) -> list[asyncio.Task[ClaimAnswer]]:
+            token = Token(f"t-{namespace}-{lane}", "", Role.write, namespace, lane and Lane(lane))
+            place = Namespace(namespace), ShortName("bert"), Digest.of(b"here")
+            subject = ClaimSubject(*place, lane=lane and Lane(lane))
+            holder, *requests = [ClaimRequest(subject, f"{one:032x}", wait=20.0) for one in range(number + 1)]
+            assert (await waiting.claim(token, holder, gone)).state == "yours"
+            return [asyncio.create_task(waiting.claim(token, one, gone)) for one in requests]
+
+        asked, numbers = [], []
+        for number, *place in ((8, "evil", "pr-1"), (8, "evil", "pr-2"), (16, "evil"), (2, "honest")):
+            asked += await ask(number, *place)
+            await asyncio.sleep(0.5)
+            numbers.append(waiting.number)
+        assert numbers == [4, 8, 10, 12], "of 16: a quarter is a lane's, and ten are a namespace's"
+        waiting.close()
+        await asyncio.gather(*asked)
+
+    asyncio.run(act())

@@ -198,3 +198,21 @@ def test_a_mirror_offers_nothing_that_was_withdrawn(tmp_path: Path) -> None:
         delete(pair.upstream, made)
         refused(writer.bundle(made), 403, "untrusted")
         assert resolved(reader) == []
+
+
+def test_a_recording_that_is_older_than_a_deleted_head_is_sent_again(server: Server, name: str) -> None:
+    """Nothing of it was withdrawn, but a node that never saw the newer one would take it."""
+    api = server.api()
+    first = make(server.key, name=name, content=name.encode())
+    ok(api.bundle(first))
+    for number in range(2):  # each deletion counts
+        second = make(server.key, name=name, content=name.encode() + b"%d" % number)
+        ok(api.bundle(second, first.revision if not number else None))
+        delete(server, second)
+        token = {"label": "w", "role": "write", "namespace": "team"}
+        thief = server.api(ok(api.http.post("/v1/tokens", json=token))["secret"])
+        refused(thief.bundle(first), 403, "untrusted", "is older than", "its entry was deleted")
+        assert offered(server, name) == []
+        first = second
+    ok(api.bundle(second))  # the deleted one itself was not withdrawn
+    assert offered(server, name) == [second.revision]

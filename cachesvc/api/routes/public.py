@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse
 
 import cachesvc
 from cachesvc.door.route import DoorRoute
@@ -34,9 +36,17 @@ async def get_home(request: Request) -> Response:
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def get_openapi(request: Request) -> JSONResponse:
-    """Return the description of all routes."""
-    return JSONResponse(request.app.openapi())
+async def get_openapi(request: Request) -> Json:
+    """Return the description of all routes. It is made once: anybody may ask for it, and it has 180 kB."""
+    state = request.app.state
+    async with state.describing:
+        if not state.description:
+            state.description = await to_thread.run_sync(_describe, request.app)
+    return Json(state.description)
+
+
+def _describe(app: FastAPI) -> bytes:
+    return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @router.get("/healthz", response_model=Health)

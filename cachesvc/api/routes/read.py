@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import iterate_in_threadpool
 
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.door.declared import MAX_RESOLVE_BYTES
 from cachesvc.door.route import Handler
+from cachesvc.door.sending import StreamedAnswer
+from cachesvc.door.shares import Owner
 from cachesvc.registry import answers, download, misses, names, reports, wanted
 from cachesvc.registry.access.tokens import whoami
 from cachesvc.registry.mirror import packs
+from cachesvc.registry.resolve import Large
 from cachesvc.schema.wanted import MissesAnswer, SeenEnvironment, WantedAnswer
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -96,7 +97,11 @@ async def _resolve(request: Request, resolve_request: ResolveRequest, body: byte
     token = request.state.token
     batches = state.long_resolves if len(body) > LONG_BYTES else state.resolves
     try:
-        answer = await batches.ask(answers.Question(token, resolve_request, body), token.token)
+        question = answers.Question(token, resolve_request, body)
+        answer = await batches.ask(question, token.token)
+        if isinstance(answer, Large):  # it is made once its bytes have their place
+            await state.door.reserve(request, Owner.of(token), answer.size)
+            answer = await state.large_resolves.ask(question, token.token)
     except NotFound:
         state.metrics.resolved("unknown")
         raise
@@ -244,14 +249,4 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
     if packs.is_absent(pack):
         pack = await present_pack(registry, token, revision, pack)
     chunks = await to_thread.run_sync(download.read_pack, registry, pack, start, length)
-    return StreamingResponse(_stream(chunks), status, headers, "application/octet-stream")
-
-
-async def _stream(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in iterate_in_threadpool(chunks):
-            yield chunk
-    finally:
-        close = getattr(chunks, "close", None)
-        if close is not None:
-            close()
+    return StreamedAnswer(chunks, status, headers, "application/octet-stream")

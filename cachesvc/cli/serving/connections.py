@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from cachesvc.door.route import KNOWN
+from cachesvc.door.sending import END
 
 RESERVED = 64
 """Descriptors that connections leave to the index, the store and the logs, at least."""
@@ -22,6 +23,9 @@ DOUBT_SECONDS = 1.0
 """Seconds that a request on a known client's connection may take to show a token again."""
 READ_BYTES = 64 << 10
 """Bytes that are read from a connection at once: a request that waits has not many more in memory."""
+
+WRITE_BYTES = 16 << 10
+"""Bytes that a client has not read from which on the next piece of its answer waits."""
 
 
 @dataclass
@@ -159,6 +163,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         with suppress(AttributeError):  # asyncio's own transports have it
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]
+        transport.set_write_buffer_limits(WRITE_BYTES)
         if self._encrypted is None:
             self._enter()
         elif self._address is None:  # it was ended while its handshake did
@@ -222,6 +227,7 @@ class BoundedProtocol(H11Protocol):
         super().handle_events()
         if self.cycle is not earlier and self._address is not None:
             self.cycle.scope[KNOWN] = self._know  # type: ignore[literal-required] # before its task begins
+            self.cycle.scope[END] = self.end  # type: ignore[literal-required]
             self.bounds.go_on(self, self._address)
             self._stop(self._doubt_timer)
             self._doubt_timer = self.loop.call_later(DOUBT_SECONDS, self._doubt)

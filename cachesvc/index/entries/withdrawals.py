@@ -176,6 +176,26 @@ def keep_withdrawals(session: Session, entry: Digest, revision: Digest | None = 
     highest = sa.select(sa.func.max(col(RevisionRow.sequence))).where(col(RevisionRow.entry) == entry)
     sequence = sa.func.coalesce(highest.scalar_subquery(), col(WithdrawalRow.sequence))
     run_change(session, sa.update(WithdrawalRow).where(withdrawn).values(sequence=sequence))
+    if revision is None:
+        _keep_sequence(session, entry)
+
+
+def _keep_sequence(session: Session, entry: Digest) -> None:
+    """Prepares the deletion of an entry of the trunk: what is older than it was counts there no more, though
+    nothing of it was withdrawn. Who recorded the first publications would offer them again. The row has a
+    digest of its own in the place of a revision's."""
+    marker = Digest.of(f"older than {entry}".encode())
+    copied = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.entry)
+    facts = (sa.literal(0), sa.literal(0, sa.BigInteger()), sa.literal("its entry was deleted"))
+    query = sa.select(
+        sa.literal(marker), *map(col, copied), col(EntryRow.head_sequence), sa.null(), *facts
+    ).where(col(EntryRow.entry) == entry, col(EntryRow.lane) == "")
+    names = "revision namespace name tag target entry sequence pack files since why".split()
+    connection = session.connection()
+    insert = upsert(WithdrawalRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
+    insert = insert.from_select(names, query)
+    newest = {"sequence": insert.excluded.sequence}
+    connection.execute(insert.on_conflict_do_update(index_elements=["revision"], set_=newest))
 
 
 def _insert(session: Session, which: Any, pack: Any, files: Any, since: Any, why: Any) -> None:

@@ -24,7 +24,7 @@ from ..wire.errors import Untrusted
 from ..wire.manifest import ancestors
 from ..wire.manifest.ancestors import Ancestor, in_order, line_of
 from ..wire.text import count_text
-from .path_owners import refuse_foreign_path
+from .path_owners import has_mount, refuse_foreign_path
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
@@ -274,6 +274,8 @@ class _Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         shut = next((folder for folder in (root, *root.parents) if _is_shut(folder)), None)
+        if shut is not None and has_mount(shut, root):
+            shut = None  # others may have a volume there by another way
         self._is_reached = shut is None
         try:
             refuse_foreign_path(shut or root)

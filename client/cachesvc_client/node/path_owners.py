@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 
 from ..wire.errors import Untrusted
@@ -23,6 +24,9 @@ _OTHER_USER = "set CACHESVC_STORE to a folder below your own ones; a store of an
 """Hint for a store that belongs to another user."""
 _EMPTY_DIR = re.compile(r"(/\S*/pods/[0-9a-f-]{32,36})/volumes/kubernetes\.io~empty-dir/\S+")
 """Matches where kubelet keeps an `emptyDir` on the node's disk; the group is the folder of the pod."""
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""Matches how the table of mounts writes a space and a few other characters."""
 
 
 def refuse_foreign(path: Path) -> None:
@@ -49,6 +53,23 @@ def refuse_foreign_path(path: Path) -> None:
         walk.to_the_end()
     finally:
         walk.close()
+
+
+def has_mount(folder: Path, path: Path) -> bool:
+    """Return whether something is mounted on the way from a folder to a path in it, or below the path: others
+    may reach what is there by another way. Without the kernel's table of mounts, on Linux, it may be so."""
+    folder, path = folder.resolve(), path.resolve()
+    try:
+        rows = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+        points = [Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), row.split(" ")[4])) for row in rows]
+    except (OSError, IndexError):
+        return sys.platform == "linux"
+    return any(
+        point != folder
+        and point.is_relative_to(folder)
+        and (path.is_relative_to(point) or point.is_relative_to(path))
+        for point in points
+    )
 
 
 def make_folders(path: Path) -> None:
