@@ -124,6 +124,10 @@ class FramePackage:
         """Note that Dynamo does not serialise the frame."""
         self.refused = self.refused or "Dynamo does not serialise this frame"
 
+    def bypass_current_compile(self) -> None:
+        """Note the same, as Dynamo says it since torch 2.15."""
+        self.bypass_current_entry()
+
 
 def _is_as_plain(function: Any) -> bool:
     """Return whether Dynamo calls a graph without ``__torch_function__`` of subclasses of tensors."""

@@ -177,8 +177,8 @@ class ReadsHooks:
 
     def _attribute(self, call: imports.Call) -> Any:
         if self._now:
-            module, name = call.args[0].value, call.args[2]
-            if not is_of_torch(vars(module)):
+            module, translator, name = call.args[0].value, call.args[1], call.args[2]
+            if not is_of_torch(vars(module)) and not _is_copy_of_torch(module, translator):
                 self._now[-1].names[f"{module.__name__}:{name}"] = words_at(module, name)
         return call()
 
@@ -188,6 +188,13 @@ class ReadsHooks:
         if self._now and constant_of(answer) is not UNKNOWN and not _is_compared(name := call.args[2]):
             self._now[-1].refuse(f"{name} of a tensor becomes a constant, and cannot be compared")
         return answer
+
+
+def _is_copy_of_torch(module: types.ModuleType, translator: Any) -> bool:
+    """Return whether torch's own code reads a copy of a module that it imported for itself: since torch 2.15
+    its substitutes for ``operator`` call one. What is traced there is compared as code."""
+    is_copy = sys.modules.get(module.__name__) is not module
+    return is_copy and is_of_torch(translator.f_globals)
 
 
 def _is_compared(name: str) -> bool:
