@@ -67,11 +67,22 @@ def note_graph(frame: RecordedFrame, graph: Any, registered: operators.Registere
     nodes = list(graph_nodes(graph))
     for value in (*targets.called(graph), *targets.modes()):
         return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
-    if any(True for _ in (*graph.parameters(), *graph.buffers())):
+    if any(True for _ in (*graph.parameters(), *graph.buffers())) and not frame.output.tensors:
         return "the graph has tensors that are no inputs of it"
     if kernels := list(user_kernels.describe_kernels(nodes)):
         return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)
+
+
+def held_tensors(graph: Any) -> tuple[str, ...]:
+    """Return the names in guards of the tensors that Dynamo's graph holds itself, as it does with those of an
+    optimizer, in the order in which AOTAutograd makes them the first inputs. Empty where one has no name."""
+    names = [name for name, _ in graph.named_parameters(remove_duplicate=False)]
+    names += [name for name, _ in graph.named_buffers(remove_duplicate=False)]
+    sources = getattr(graph, "_param_name_to_source", None) or {}
+    if not all(name in sources for name in names):
+        return ()
+    return tuple(sources[name].name for name in names)
 
 
 def note_extent(frame: RecordedFrame, graph: Any) -> None:
