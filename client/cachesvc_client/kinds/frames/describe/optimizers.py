@@ -15,6 +15,7 @@ from .digests import digest
 from .objects import describe
 
 _DICTS = (dict, collections.defaultdict, collections.OrderedDict)
+_SCALARS = (bool, int, float, str)
 _UNORDERED = (set, frozenset)
 
 
@@ -28,12 +29,12 @@ def is_optimizer(value: Any) -> bool:
 def describe_optimizer(optimizer: Any) -> str:
     """Return what an optimizer is. Raises ``TypeError`` for one that holds what has no description.
 
-    What a person sets comes as text, so that a reason shows what differs: each group, less its parameters.
+    What a person sets comes as text, each in a line of its own, so that a reason shows what differs.
     """
     kind = type(optimizer)
     if any(vars(one).get("__slots__") for one in kind.__mro__):
         raise TypeError(f"an object of {kind.__qualname__} with slots has no description")
-    return " ".join(_parts(optimizer, _Tensors(optimizer)))
+    return "\n".join(_parts(optimizer, _Tensors(optimizer)))
 
 
 def _parts(optimizer: Any, tensors: _Tensors) -> Iterator[str]:
@@ -42,7 +43,7 @@ def _parts(optimizer: Any, tensors: _Tensors) -> Iterator[str]:
         if type(group) is not dict:
             raise TypeError(f"a group of parameters is no dict, but {type(group).__qualname__}")
         own = {name: one for name, one in group.items() if name != "params"}
-        yield " ".join(f"{name}={tensors.text(one)}" for name, one in own.items())
+        yield from (f"{name}={tensors.text(one)}" for name, one in own.items())
         yield f"{len(group['params'])} parameters {digest(tensors.text([*group['params']]))}"
     yield f"state of {len(optimizer.state)} {digest(tensors.text(optimizer.state))}"
     others = {name: one for name, one in vars(optimizer).items() if name not in ("param_groups", "state")}
@@ -72,7 +73,7 @@ class _Tensors:
             return f"{type(value).__name__} [{', '.join(map(self.text, value))}]"
         if isinstance(value, _UNORDERED):
             raise TypeError("a set that an optimizer holds has no order")
-        return describe(value)
+        return repr(value) if value is None or type(value) in _SCALARS else describe(value)
 
     def _of_tensor(self, tensor: Any) -> str:
         if (number := self._numbers.get(id(tensor))) is not None:

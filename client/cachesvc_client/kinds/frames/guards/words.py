@@ -20,6 +20,7 @@ from ....graphs.code import targets
 from ....graphs.code.followed import FollowedCode
 from ..describe.digests import digest
 from ..describe.groups import describe_of_job
+from ..describe.instances import describe_instance, is_instance
 from ..describe.objects import describe, text_of
 from ..describe.optimizers import describe_optimizer, is_optimizer
 
@@ -73,7 +74,9 @@ def _identity(guard: Any, value: Any, layout: Any) -> str:
     holds, and of a tensor what a guard of it compares."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
-    return describe_optimizer(value) if is_optimizer(value) else describe(value)
+    if is_optimizer(value):
+        return describe_optimizer(value)
+    return describe_instance(value) if is_instance(value) else describe(value)
 
 
 def _type(_guard: Any, value: Any, _layout: Any) -> str:
