@@ -16,7 +16,7 @@ from .harness import SCALAR, run
 
 pytestmark = pytest.mark.compiles
 
-WITHOUT_TRACES = ("base", "sgd", "adam", "foreach", "groups", "lr_in_tensor", "checkpoint", "amsgrad")
+WITHOUT_TRACES = ("base", "sgd", "foreach", "groups", "lr_in_tensor", "checkpoint", "amsgrad")
 """Steps that are recorded, among others; each is different from *base*."""
 
 

@@ -17,7 +17,7 @@ what, bundle, key, *names = sys.argv[1:]
 session = recorded_session.begin(what, bundle)
 
 import torch  # noqa: E402
-from torch.optim import SGD, Adam, AdamW  # noqa: E402
+from torch.optim import SGD, AdamW  # noqa: E402
 
 torch.set_num_threads(1)
 assert what == "compile" or cachesvc_client.wait(60)
@@ -27,9 +27,9 @@ def values(*shape):
     return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape)
 
 
-def model_of(dtype=torch.float32, size=8):
+def model_of(dtype=torch.float32):
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(8, size), torch.nn.Linear(size, 8)).to(dtype)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).to(dtype)
 
 
 def adamw(model, **options):
@@ -50,14 +50,6 @@ class Other(AdamW):
         for state in self.state.values() if is_new else ():
             state["exp_avg"].add_(1)
         return answer
-
-
-class Larger(AdamW):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad.mul_(2)
-        return super().step(closure)
 
 
 def restored(model, **options):
@@ -105,12 +97,6 @@ def with_other_way_to_begin(model):
     return optimizer
 
 
-def scheduled(model):
-    optimizer = adamw(model)
-    torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    return optimizer
-
-
 def grow(model, transposed=False, without=()):
     for number, parameter in enumerate(model.parameters()):
         gradient = values(*parameter.shape).to(parameter.dtype)
@@ -124,31 +110,23 @@ MADE = {
     "lr": lambda model: adamw(model, lr=2e-2),
     "lr_in_tensor": lambda model: adamw(model, lr=torch.tensor(1e-2)),
     "betas": lambda model: adamw(model, betas=(0.8, 0.999)),
-    "eps": lambda model: adamw(model, eps=1e-2),
     "weight_decay": lambda model: adamw(model, weight_decay=0.3),
     "amsgrad": lambda model: adamw(model, amsgrad=True),
-    "maximize": lambda model: adamw(model, maximize=True),
     "foreach": lambda model: adamw(model, foreach=True),
-    "adam": lambda model: Adam(model.parameters(), lr=1e-2, weight_decay=1e-2),
     "subclass": lambda model: Other(model.parameters(), lr=1e-2),
-    "subclass_step": lambda model: Larger(model.parameters(), lr=1e-2),
     "groups": groups,
     "lr_of_group": lambda model: groups(model, lr=5e-2),
-    "decay_of_group": lambda model: groups(model, weight_decay=0.4),
     "checkpoint": restored,
     "steps_in_double": with_steps_in_double,
     "hook": with_hook,
     "note": with_note,
     "other_way_to_begin": with_other_way_to_begin,
-    "scheduled": scheduled,
     "in_double": adamw,
-    "other_size": adamw,
     "one_gradient_missing": adamw,
     "transposed_gradient": adamw,
-    "half_of_the_parameters": lambda model: AdamW(model[0].parameters(), lr=1e-2),
     "sgd": lambda model: SGD(model.parameters(), lr=1e-2, momentum=0.9),
 }
-MODELS = {"in_double": {"dtype": torch.float64}, "other_size": {"size": 6}}
+MODELS = {"in_double": {"dtype": torch.float64}}
 GRADIENTS = {"one_gradient_missing": {"without": (1,)}, "transposed_gradient": {"transposed": True}}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from .digests import digest
 from .objects import describe
+from .optimizers import is_optimizer
 
 _OF_PYTHON = 1 << 9
 """The flag of a class that Python code made (``Py_TPFLAGS_HEAPTYPE``)."""
@@ -15,7 +16,9 @@ _DEEPEST = 6
 
 def is_instance(value: Any) -> bool:
     """Return whether an object, or a dict or list with one in it, has no words but those of its class and its
-    values."""
+    values. An optimizer has words of its own."""
+    if is_optimizer(value):
+        return False
     try:
         describe(value)
     except TypeError:

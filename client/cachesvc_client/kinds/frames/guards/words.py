@@ -74,9 +74,9 @@ def _identity(guard: Any, value: Any, layout: Any) -> str:
     holds, and of a tensor what a guard of it compares."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
-    if is_optimizer(value):
-        return describe_optimizer(value)
-    return describe_instance(value) if is_instance(value) else describe(value)
+    if is_instance(value):
+        return describe_instance(value)
+    return describe_optimizer(value) if is_optimizer(value) else describe(value)
 
 
 def _type(_guard: Any, value: Any, _layout: Any) -> str:
