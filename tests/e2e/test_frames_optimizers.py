@@ -1,4 +1,4 @@
-"""Test that a compiled step of an optimizer starts without traces, and that no frame is given for an optimizer that
+"""Test that a compiled step of an optimizer starts without traces, and that no frame is given for one that
 differs in anything: the service's, and the builder's. The parameters are eager's."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test that the table of forms runs on this source: one form that is recorded, one that is refused with its reason,
-and one that needs its state made as a trace makes it. ``make forms`` runs all."""
+"""Test that the table of forms runs on this source: one form that is recorded, one that is refused with its
+reason, and one that needs its state made as a trace makes it. ``make forms`` runs all."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class FrameOutput:
         graphs: The names of the compiled graphs that the bytecode calls.
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
-        tensors: Names of graphs -> names of the tensors that each holds itself, which are its first inputs.
+        tensors: Names of graphs -> names of the tensors that each has itself, which are its first inputs.
         weak: Global names of weak references -> names of the optimizers that these refer to.
         libraries: What the graphs call of the GPU's libraries.
         without_breaks: Whether one graph has all of the frame.

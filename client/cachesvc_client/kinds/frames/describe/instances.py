@@ -27,8 +27,8 @@ def is_instance(value: Any) -> bool:
 
 
 def describe_instance(value: Any) -> str:
-    """Return what an object is. Raises ``TypeError`` for one that may hold more than its ``__dict__`` says, or
-    holds what has no description."""
+    """Return what an object is. Raises ``TypeError`` for one that may have more than its ``__dict__`` says,
+    or has what no words describe."""
     return f"{describe(type(value))} {digest(_text(value, 0))}"
 
 
@@ -46,7 +46,7 @@ def _text(value: Any, depth: int) -> str:
 
 
 def _is_plain_instance(value: Any) -> bool:
-    """Return whether all that an object holds lies in its ``__dict__``."""
+    """Return whether all that an object has lies in its ``__dict__``."""
     kind = type(value)
     classes = [one for one in kind.__mro__ if one is not object]
     is_of_python = all(one.__flags__ & _OF_PYTHON and not vars(one).get("__slots__") for one in classes)

@@ -1,7 +1,7 @@
-"""Describes an optimizer by its class and by all values that it holds.
+"""Describes an optimizer by its class and by all of its values.
 
 Dynamo compares an optimizer by its identity alone, and puts what it reads of it into the code. So two
-optimizers are taken for the same one only where nothing that either holds tells them apart, up to the numbers
+optimizers count as the same only where no value of either tells them apart, up to the numbers
 in their tensors, which are inputs of the code.
 """
 
@@ -27,7 +27,7 @@ def is_optimizer(value: Any) -> bool:
 
 
 def describe_optimizer(optimizer: Any) -> str:
-    """Return what an optimizer is. Raises ``TypeError`` for one that holds what has no description.
+    """Return what an optimizer is. Raises ``TypeError`` for one with a value that has no description.
 
     What a person sets comes as text, each in a line of its own, so that a reason shows what differs.
     """
@@ -57,7 +57,7 @@ class _Tensors:
     def __init__(self, optimizer: Any) -> None:
         self._numbers: dict[int, int] = {}
         self._alive = optimizer
-        """Holds the tensors, so that none gets the address of another one."""
+        """Keeps the tensors alive, so that none gets the address of another one."""
 
     def text(self, value: Any) -> str:
         """Return a value as a text that is equal in every process, in its order."""

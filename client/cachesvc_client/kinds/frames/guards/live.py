@@ -101,8 +101,8 @@ def _check_globals(frame: RecordedFrame, call: FrameCall) -> None:
 
 
 def _prepare_optimizers(frame: RecordedFrame, call: FrameCall, names: dict[str, Any]) -> None:
-    """Have the state of the optimizers of a frame made as its trace did. Raise ``Differs``, before anything is
-    changed, where one is not what it was."""
+    """Have the state of the optimizers of a frame made as its trace did. Raise ``Differs``, before anything
+    is changed, where one is not what it was."""
     starts = frame.facts.optimizers
     found = {name: _evaluate(name, names) for name in {*starts, *frame.output.weak.values()}}
     if why := optimizers.differing(starts, found):
@@ -116,7 +116,7 @@ def _prepare_optimizers(frame: RecordedFrame, call: FrameCall, names: dict[str, 
 
 
 def tensors_of(frame: RecordedFrame, graph: str, call: FrameCall) -> tuple[list[Any], list[Any]]:
-    """Return the live tensors that a graph of a frame holds, and the optimizers whose they are."""
+    """Return the live tensors of a graph of a frame, and the optimizers whose they are."""
     names = {**guard_functions(), "L": call.locals, "G": call.globals}
     owners = [_evaluate(name, names) for name in frame.output.weak.values()]
     return [_evaluate(name, names) for name in frame.output.tensors.get(graph, ())], owners

@@ -1,14 +1,15 @@
-"""Prepares an optimizer for a recorded frame as Dynamo's trace does, and gives the frame its tensors.
+"""Prepares an optimizer for a recorded frame as Dynamo's trace does, and binds the tensors of its graphs.
 
 Dynamo runs ``_init_group`` of an optimizer while it traces: that makes the state, which guards compare and
-which the compiled graph holds. A frame that is not traced does the same here, after the optimizer was compared
-with what it was when the trace began. A trace that follows all the same finds the state that it would make.
+which the compiled graph has. A frame that is not traced does the same here, after the optimizer was
+compared with what it was when the trace began. A trace that follows all the same finds the state that it
+would make.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..describe.optimizers import describe_optimizer, is_optimizer
@@ -71,8 +72,8 @@ def differing(starts: Mapping[str, OptimizerStart], optimizers: Mapping[str, Any
 
 
 def prepare(starts: Mapping[str, OptimizerStart], optimizers: Mapping[str, Any]) -> None:
-    """Do with the optimizers what a trace does: it marks their tensors, so that a later trace compares them by
-    identity, and makes their state."""
+    """Do with the optimizers what a trace does: it marks their tensors, so that a later trace compares them
+    by identity, and makes their state."""
     for name, start in starts.items():
         _prepare(optimizers[name], start)
 
@@ -107,8 +108,8 @@ def _value(optimizer: Any, template: Any) -> Any:
     return [] if template.number is None else optimizer.param_groups[template.number]
 
 
-def bound(graph: Callable[..., Any], tensors: list[Any], owners: list[Any]) -> Callable[..., Any]:
-    """Return a compiled graph with the tensors in front of its inputs that Dynamo's graph holds itself. It
+def bound(graph: Any, tensors: list[Any], owners: list[Any]) -> Any:
+    """Return a compiled graph with the tensors in front of its inputs that Dynamo's graph has itself. It
     lets go of them when one of the optimizers ends, as Dynamo's graph does."""
     import torch
 

@@ -71,7 +71,7 @@ def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
 
 def _identity(guard: Any, value: Any, layout: Any) -> str:
     """What the object is: its place and a digest of its code, or its value; of an optimizer all that it
-    holds, and of a tensor what a guard of it compares."""
+    has, and of a tensor what a guard of it compares."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
     if is_instance(value):
@@ -142,7 +142,8 @@ def _iterator(name: str, _guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _is_there(guard: Any, value: Any, layout: Any) -> str:
-    """Whether it is ``None``; of a gradient, of which Dynamo compares no more, what a guard of it compares."""
+    """Whether it is ``None``; of a gradient, of which Dynamo compares no more, all that it compares of a
+    tensor."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
     return str(value is not None)

@@ -105,11 +105,11 @@ class FramePackage:
             self.frame.facts.markings[guard.name] = marks
 
     def note_tensors(self, graph: str, names: tuple[str, ...]) -> None:
-        """Take the names of the tensors that a graph holds itself, in the order of its inputs."""
+        """Note the names of the tensors that a graph has itself, in the order of its inputs."""
         self.frame.output.tensors[graph] = names
 
     def note_optimizer(self, name: str, optimizer: Any, arguments: Any) -> None:
-        """Take what a trace does with an optimizer, see `guards.optimizers`."""
+        """Note what a trace does with an optimizer, see `guards.optimizers`."""
         try:
             note_start(self.frame.facts.optimizers, name, optimizer, arguments)
             self._optimizers[name] = optimizer

@@ -63,7 +63,7 @@ class ReadsHooks:
     def __init__(self) -> None:
         self._now: list[TracedReads] = []
         self._identities: set[str] = set()
-        """Names in guards of objects whose ``id`` a trace took."""
+        """Names in guards of objects whose ``id`` a trace asked for."""
         self.missing = ""
         """The hook that is not there; empty if all are. Without one a frame cannot be recorded."""
 
@@ -98,13 +98,13 @@ class ReadsHooks:
         return reads
 
     def check_identities(self, builder: Any, guards: Iterable[Any]) -> None:
-        """Raise ``TypeError`` for an object of a program that a trace took for a constant. Only its ``id`` may
-        be one: by that the interpreter's own code, such as ``copy``, tells whether it saw an object before."""
-        for guard in guards:
-            if guard.create_fn_name() == "ID_MATCH" and guard.name not in self._identities:
-                if is_instance(value := builder.get(guard)):
-                    kind = type(value).__qualname__
-                    raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
+        """Raise ``TypeError`` for an object of a program that is a constant of a trace. Only its ``id``
+        may be one: by that the interpreter's own code, such as ``copy``, tells what it saw before."""
+        compared = [guard for guard in guards if guard.create_fn_name() == "ID_MATCH"]
+        for guard in compared:
+            if guard.name not in self._identities and is_instance(value := builder.get(guard)):
+                kind = type(value).__qualname__
+                raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
 
     def end(self) -> None:
         """Forget the trace that began last."""

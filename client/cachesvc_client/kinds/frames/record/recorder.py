@@ -220,7 +220,9 @@ class Recorder:
                 self._graphs.begin(graph, name)
                 if tensors := held_tensors(graph):
                     package.note_tensors(name, tensors)
-            package.refused = note_graph(package.frame, graph, self._registered) or package.refused
+            has_names = name in package.frame.output.tensors
+            why = note_graph(package.frame, graph, self._registered, has_names=has_names)
+            package.refused = why or package.refused
         return call()
 
     def _optimizer(self, call: imports.Call) -> Any:
@@ -231,7 +233,7 @@ class Recorder:
         return arguments
 
     def _bypass(self, call: imports.Call) -> Any:
-        """Have Dynamo go on with the package where a graph holds parameters; `_graph` decides."""
+        """Have Dynamo go on with the package where a graph has parameters; `_graph` decides."""
         of_parameters = str(call.argument("reason")).startswith("Graph contains named parameters")
         return None if self._now and of_parameters else call()
 

@@ -303,7 +303,7 @@ def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any
 
 
 def _with_tensors(graph: Any, name: str, frame: RecordedFrame, call: FrameCall) -> Any:
-    """Return a graph with the tensors that it held in the builder, of this process."""
+    """Return a graph with the tensors that it had in the builder, of this process."""
     tensors, owners = tensors_of(frame, name, call)
     return bound(graph, tensors, owners) if tensors else graph
 
