@@ -50,4 +50,4 @@ def _is_plain_instance(value: Any) -> bool:
     kind = type(value)
     classes = [one for one in kind.__mro__ if one is not object]
     is_of_python = all(one.__flags__ & _OF_PYTHON and not vars(one).get("__slots__") for one in classes)
-    return is_of_python and not isinstance(value, type) and type(vars(value)) is dict
+    return is_of_python and not isinstance(value, type) and type(getattr(value, "__dict__", None)) is dict

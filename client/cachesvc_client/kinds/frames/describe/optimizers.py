@@ -70,7 +70,7 @@ class _Tensors:
             made = f" {describe(value.default_factory)}" if hasattr(value, "default_factory") else ""
             return f"{type(value).__name__}{made} {{{inside}}}"
         if type(value) in (list, tuple):
-            return f"{type(value).__name__} [{', '.join(map(self.text, value))}]"
+            return f"{type(value).__name__}[{', '.join(map(self.text, value))}]"
         if isinstance(value, _UNORDERED):
             raise TypeError("a set that an optimizer holds has no order")
         return repr(value) if value is None or type(value) in _SCALARS else describe(value)
