@@ -44,8 +44,8 @@ def _parts(optimizer: Any, tensors: _Tensors) -> Iterator[str]:
             raise TypeError(f"a group of parameters is no dict, but {type(group).__qualname__}")
         own = {name: one for name, one in group.items() if name != "params"}
         yield from (f"{name}={tensors.text(one)}" for name, one in own.items())
-        yield f"{len(group['params'])} parameters {digest(tensors.text([*group['params']]))}"
-    yield f"state of {len(optimizer.state)} {digest(tensors.text(optimizer.state))}"
+        yield f"parameters={len(group['params'])}:{digest(tensors.text([*group['params']]))}"
+    yield f"state={len(optimizer.state)}:{digest(tensors.text(optimizer.state))}"
     others = {name: one for name, one in vars(optimizer).items() if name not in ("param_groups", "state")}
     for name, one in others.items():
         yield f"{name}={digest(tensors.text(one))}"
