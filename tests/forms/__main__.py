@@ -66,7 +66,8 @@ def _keep(version: str, forms: Answer, path: Path) -> None:
     """Write rows of a version; its other rows, and those of other versions, stay."""
     report: Answer = json.loads(path.read_text()) if path.exists() else {}
     kept = report.get(version, {}).get("forms", {})
-    report[version] = {"date": now(), "source": commit(), "forms": {**kept, **forms}}
+    rows = {form: row | {"source": commit()} for form, row in forms.items()}
+    report[version] = {"date": now(), "forms": {**kept, **rows}}
     keep(report, path)
 
 
