@@ -24,6 +24,7 @@ def test_a_page_shows_each_version_and_the_reason_below_the_table() -> None:
     made = page.page(
         {"2.9.0": {**of, "forms": {"f": row}}, "2.13.0": {**of, "forms": {"g": row, "f": newer}}}
     )
-    assert "- torch 2.13.0, 2026-11-28, source abc, abd: 2 forms, 1 no trace, 1 traces" in made
+    assert "- torch 2.13.0, 2026-11-28: 2 forms, 1 no trace, 1 traces, 0 does not run, 0 wrong" in made
+    assert "\n  (source abc, abd)\n" in made
     assert "| form | torch 2.9.0 | torch 2.13.0 |" in made
     assert "| `f` | no trace | traces |\n\n| traces | because |\n|---|---|\n| `f` | `its code` |" in made

@@ -48,7 +48,7 @@ def _line(version: str, of_version: dict[str, Any]) -> str:
     """Return the counts of a version, with its date and the sources on which its rows were made."""
     rows = of_version["forms"].values()
     sources = ", ".join(dict.fromkeys(row["source"] for row in rows))
-    return f"- torch {version}, {of_version['date'][:10]}, source {sources}: {_counts(rows)}"
+    return f"- torch {version}, {of_version['date'][:10]}: {_counts(rows)}\n  (source {sources})"
 
 
 def _counts(rows: Any) -> str:

@@ -150,7 +150,7 @@ OPTIMIZER = Hook(
 BYPASS = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.bypass_package",
-    "records graphs that hold the tensors of an optimizer",
+    "records graphs with the tensors of an optimizer",
     "a compiled step of an optimizer is traced in every start",
     role="speed",
 )
