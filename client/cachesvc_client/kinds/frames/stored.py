@@ -95,6 +95,7 @@ class FrameFacts:
         classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         optimizers: Names of optimizers in guards -> what the trace did with each.
+        weak: Global names of weak references -> names of the optimizers that these refer to.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class FrameFacts:
     classes: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     optimizers: dict[str, OptimizerStart] = field(default_factory=dict)
+    weak: dict[str, str] = field(default_factory=dict)
 
 
 class Backend(NamedTuple):
@@ -134,7 +136,6 @@ class FrameOutput:
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
         tensors: Names of graphs -> names of the tensors that each has itself, which are its first inputs.
-        weak: Global names of weak references -> names of the optimizers that these refer to.
         libraries: What the graphs call of the GPU's libraries.
         without_breaks: Whether one graph has all of the frame.
         of_fixed_sizes: Whether no size in a graph is a variable.
@@ -147,7 +148,6 @@ class FrameOutput:
     graphs: tuple[str, ...] = ()
     as_plain: tuple[str, ...] = ()
     tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    weak: dict[str, str] = field(default_factory=dict)
     libraries: tuple[LibraryCall, ...] = ()
     without_breaks: bool = False
     of_fixed_sizes: bool = False

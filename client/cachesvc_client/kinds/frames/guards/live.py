@@ -104,12 +104,12 @@ def _prepare_optimizers(frame: RecordedFrame, call: FrameCall, names: dict[str, 
     """Have the state of the optimizers of a frame made as its trace did. Raise ``Differs``, before anything
     is changed, where one is not what it was."""
     starts = frame.facts.optimizers
-    found = {name: _evaluate(name, names) for name in {*starts, *frame.output.weak.values()}}
+    found = {name: _evaluate(name, names) for name in {*starts, *frame.facts.weak.values()}}
     if why := optimizers.differing(starts, found):
         raise Differs(why)
     if any(name in call.globals for name in frame.output.tensors):
         raise Differs("a graph of it holds the tensors of another optimizer, or of another state")
-    for alias, name in frame.output.weak.items():
+    for alias, name in frame.facts.weak.items():
         if call.globals.setdefault(alias, weakref.ref(found[name]))() is not found[name]:
             raise Differs(f"{object_name(name)} is another optimizer than that which it was given for")
     optimizers.prepare(starts, found)
@@ -118,7 +118,7 @@ def _prepare_optimizers(frame: RecordedFrame, call: FrameCall, names: dict[str, 
 def tensors_of(frame: RecordedFrame, graph: str, call: FrameCall) -> tuple[list[Any], list[Any]]:
     """Return the live tensors of a graph of a frame, and the optimizers whose they are."""
     names = {**guard_functions(), "L": call.locals, "G": call.globals}
-    owners = [_evaluate(name, names) for name in frame.output.weak.values()]
+    owners = [_evaluate(name, names) for name in frame.facts.weak.values()]
     return [_evaluate(name, names) for name in frame.output.tensors.get(graph, ())], owners
 
 

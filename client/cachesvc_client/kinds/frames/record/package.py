@@ -144,7 +144,7 @@ class FramePackage:
             if isinstance(value, type) and has_name(value):
                 self.frame.output.modules[name] = self._note_class(value)
             elif owner := self._optimizer_of(value):
-                output.weak[name] = owner
+                self.frame.facts.weak[name] = owner
             elif not name.startswith(_BUILTINS):
                 why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
                 self.refused = self.refused or why or f"Dynamo made the global {name} for it"
