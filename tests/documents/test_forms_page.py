@@ -18,9 +18,13 @@ def test_the_page_is_made_of_the_results_and_no_form_is_wrong() -> None:
 
 
 def test_a_page_shows_each_version_and_the_reason_below_the_table() -> None:
-    row = {"group": "calls", "form": "`f`", "outcome": "recorded", "why": ""}
-    newer = row | {"outcome": "refused", "why": "its code"}
-    of = {"date": "2026-11-28T13:00:00+00:00", "source": "abc"}
-    made = page.page({"2.9.0": {**of, "forms": {"f": row}}, "2.13.0": {**of, "forms": {"f": newer}}})
+    row = {"group": "calls", "form": "`f`", "outcome": "recorded", "why": "", "source": "abc"}
+    newer = row | {"outcome": "refused", "why": "its code", "source": "abd"}
+    of = {"date": "2026-11-28T13:00:00+00:00"}
+    made = page.page(
+        {"2.9.0": {**of, "forms": {"f": row}}, "2.13.0": {**of, "forms": {"g": row, "f": newer}}}
+    )
+    assert "- torch 2.13.0, 2026-11-28: 2 forms, 1 no trace, 1 traces, 0 does not run, 0 wrong" in made
+    assert "\n  (source abc, abd)\n" in made
     assert "| form | torch 2.9.0 | torch 2.13.0 |" in made
     assert "| `f` | no trace | traces |\n\n| traces | because |\n|---|---|\n| `f` | `its code` |" in made

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="an interpreter with another torch")
     parser.add_argument("--files", nargs="+", default=FILES, choices=FILES)
     parser.add_argument("--forms", nargs="+", default=(), help="only these of the files")
+    parser.add_argument("--jobs", type=int, default=2, help="files of forms that run at once")
     parser.add_argument("--json", type=Path, default=page.RESULTS)
     options = parser.parse_args()
     use_this_tree()
@@ -49,18 +50,25 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     version = subprocess.check_output(
         [options.python, "-c", "import torch; print(torch.__version__.partition('+')[0])"], text=True
     ).strip()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         pending = [
             pool.submit(run, name, folder / name, options.python, options.forms) for name in options.files
         ]
-    runs = [one.result() for one in pending]
-    report: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
-    forms = {form: row for one in runs for form, row in one.items()}
-    kept = report.get(version, {}).get("forms", {})
-    report[version] = {"date": now(), "source": commit(), "forms": {**kept, **forms}}
-    keep(report, options.json)
+        forms: Answer = {}
+        for one in as_completed(pending):  # an error of one file loses no row of those that have ended
+            forms |= one.result()
+            _keep(version, forms, options.json)
     for form, row in forms.items():
         print(f"{row['outcome']:10} {form}: {row['why']}")
+
+
+def _keep(version: str, forms: Answer, path: Path) -> None:
+    """Write rows of a version; its other rows, and those of other versions, stay."""
+    report: Answer = json.loads(path.read_text()) if path.exists() else {}
+    kept = report.get(version, {}).get("forms", {})
+    rows = {form: row | {"source": commit()} for form, row in forms.items()}
+    report[version] = {"date": now(), "forms": {**kept, **rows}}
+    keep(report, path)
 
 
 def run(name: str, place: Path, python: str = sys.executable, only: Sequence[str] = ()) -> Answer:

@@ -37,15 +37,18 @@ def page(report: dict[str, Any]) -> str:
     for version in reversed(versions):
         for name, row in report[version]["forms"].items():
             forms.setdefault(name, {})[version] = row
-    counts = {version: _counts(report[version]["forms"].values()) for version in versions}
-    lines = [
-        f"- torch {version}, {report[version]['date'][:10]}, source {report[version]['source']}: {text}"
-        for version, text in counts.items()
-    ]
+    lines = [_line(version, report[version]) for version in versions]
     for group in dict.fromkeys(next(iter(rows.values()))["group"] for rows in forms.values()):
         of_group = {name: rows for name, rows in forms.items() if next(iter(rows.values()))["group"] == group}
         lines += ["", *_table(group, of_group, versions)]
     return _HEAD + "\n".join([*lines, "", _END]) + "\n"
+
+
+def _line(version: str, of_version: dict[str, Any]) -> str:
+    """Return the counts of a version, with its date and the sources on which its rows were made."""
+    rows = of_version["forms"].values()
+    sources = ", ".join(dict.fromkeys(row["source"] for row in rows))
+    return f"- torch {version}, {of_version['date'][:10]}: {_counts(rows)}\n  (source {sources})"
 
 
 def _counts(rows: Any) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.frames import stored
 from cachesvc_client.kinds.frames.describe.reads import changed_read
 from cachesvc_client.kinds.frames.record import graph_facts
+from cachesvc_client.kinds.frames.record.package import FramePackage
 from cachesvc_client.kinds.frames.record.reads_hooks import ReadsHooks
 from cachesvc_client.kinds.frames.record.traced_reads import TracedReads
 from tests.releases import TORCH
@@ -60,6 +63,29 @@ def test_a_fact_of_a_tensor_that_no_guard_compares_is_refused(name: str, hooks: 
 
     assert refused(name) == f"{name} of a tensor becomes a constant, and cannot be compared"
     assert refused("requires_grad") == ""
+
+
+@pytest.mark.compiles
+def test_a_function_that_torch_replaces_is_read_alike_by_a_service(hooks: ReadsHooks) -> None:
+    """torch 2.15 replaces ``operator.add`` by that of its own copy of the module, which no service finds."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any) -> Any:
+        return sum(x * number for number in range(2))
+
+    torch._dynamo.reset()
+    reads = hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager")(torch.ones(2))
+    hooks.end()
+    assert (reads.refused, changed_read(reads.recorded())) == ("", "")
+
+
+@pytest.mark.parametrize("module", ["output_graph", "convert_frame", "symbolic_convert"])
+def test_the_package_of_a_recording_has_what_dynamo_calls(module: str) -> None:
+    dynamo = importlib.import_module(f"torch._dynamo.{module}")
+    called = set(re.findall(r"\bpackage\.([a-z_]+)\(", Path(dynamo.__file__ or "").read_text()))
+    called -= {"rsplit", "rpartition"}  # of the name of a Python package
+    assert [name for name in sorted(called) if not hasattr(FramePackage, name)] == []
 
 
 def test_a_graph_that_holds_tensors_is_refused() -> None:

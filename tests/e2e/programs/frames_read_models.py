@@ -5,6 +5,7 @@ Most programs multiply matrices as often as what they read says: such a graph ne
 
 import abc
 import collections
+import copy
 import dataclasses
 import enum
 import functools
@@ -732,3 +733,51 @@ def swapped_functions():
 @change_everywhere
 def change_swapped_functions():
     torch.nn.functional.relu = torch.nn.functional.gelu
+
+
+# An object that is copied: ``copy`` takes its identity -------------------------------------------
+
+
+class Inner:
+    def __init__(self):
+        self.count = 1
+
+
+class Settings:
+    by_class = 1
+
+    def __init__(self):
+        self.inner, self.counts, self.unused = Inner(), {"first": 1}, 1
+
+
+COPIED, WITH_DICT, WITH_CLASS = Settings(), Settings(), type("Mine", (Settings,), {})()
+
+
+@program
+def copied_settings():
+    return compiled(lambda x: times(x, copy.deepcopy(COPIED).inner.count))
+
+
+@change
+def change_copied_settings():
+    COPIED.inner.count = 3
+
+
+@program
+def copied_dict():
+    return compiled(lambda x: times(x, sum(copy.deepcopy(WITH_DICT).counts.values())))
+
+
+@change
+def change_copied_dict():
+    WITH_DICT.counts["second"] = 2
+
+
+@program
+def copied_with_class():
+    return compiled(lambda x: times(x, copy.deepcopy(WITH_CLASS).by_class))
+
+
+@change
+def change_copied_with_class():
+    type(WITH_CLASS).by_class = 3

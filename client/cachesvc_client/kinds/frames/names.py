@@ -140,6 +140,20 @@ FOUND = Hook(
     "a service that publishes by itself records no frames",
     role="speed",
 )
+OPTIMIZER = Hook(
+    "torch._dynamo.variables.optimizer",
+    "OptimizerVariable.get_python_args",
+    "records what a trace does with an optimizer",
+    "a compiled step of an optimizer is traced in every start",
+    role="speed",
+)
+BYPASS = Hook(
+    "torch._dynamo.output_graph",
+    "OutputGraph.bypass_package",
+    "records graphs with the tensors of an optimizer",
+    "a compiled step of an optimizer is traced in every start",
+    role="speed",
+)
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
 CONFIG = Hook(
     "torch",
@@ -190,6 +204,6 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
-    *(GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, CUDA_GRAPH, CUDA_GRAPHS),
+    *(OPTIMIZER, BYPASS, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, CUDA_GRAPH, CUDA_GRAPHS),
     *(KERNELS, SOURCES),
 )

@@ -20,7 +20,7 @@ from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 13
+FORMAT = 14
 """The number of the format. A file of another format is not read."""
 
 
@@ -69,6 +69,18 @@ class Skip(NamedTuple):
     apply_to_code: bool
 
 
+class OptimizerStart(NamedTuple):
+    """An optimizer whose ``_init_group`` Dynamo ran while it traced, see `guards.optimizers`.
+
+    Attributes:
+        before: What it was before, in words.
+        calls: The arguments of each call, positional and named, and whether gradients were recorded.
+    """
+
+    before: str
+    calls: tuple[tuple[tuple[Any, ...], Mapping[str, Any], bool], ...]
+
+
 @dataclass(slots=True)
 class FrameFacts:
     """What must be the same in a service, besides the code and the guards of a frame.
@@ -82,6 +94,8 @@ class FrameFacts:
             from each, see `graphs.operators.describe_operator`.
         classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
+        optimizers: Names of optimizers in guards -> what the trace did with each.
+        weak: Global names of weak references -> names of the optimizers that these refer to.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -91,6 +105,8 @@ class FrameFacts:
     operators: dict[str, str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    optimizers: dict[str, OptimizerStart] = field(default_factory=dict)
+    weak: dict[str, str] = field(default_factory=dict)
 
 
 class Backend(NamedTuple):
@@ -119,6 +135,7 @@ class FrameOutput:
         graphs: The names of the compiled graphs that the bytecode calls.
         as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
             tensors, which it has traced.
+        tensors: Names of graphs -> names of the tensors that each has itself, which are its first inputs.
         libraries: What the graphs call of the GPU's libraries.
         without_breaks: Whether one graph has all of the frame.
         of_fixed_sizes: Whether no size in a graph is a variable.
@@ -130,6 +147,7 @@ class FrameOutput:
     resumes: dict[str, Any] = field(default_factory=dict)
     graphs: tuple[str, ...] = ()
     as_plain: tuple[str, ...] = ()
+    tensors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: tuple[LibraryCall, ...] = ()
     without_breaks: bool = False
     of_fixed_sizes: bool = False

@@ -26,7 +26,7 @@ _PYTHONS_OWN = frozenset({
     *("__static_attributes__", "__slotnames__", "__type_params__", "__parameters__", "__orig_bases__"),
 })  # fmt: skip
 """Attributes of classes that Python makes, some of them later, and that no trace reads."""
-_OF_DYNAMO = ("_torchdynamo", "_dynamo", "__torch", "_cachesvc")
+_OF_DYNAMO = ("_torchdynamo", "_dynamo", "__dynamo", "__torch", "_cachesvc")
 """How the names of attributes begin that PyTorch and this client give functions while they run."""
 _DEEPEST = 4
 """How many functions deep a digest follows what wraps a function, and closures."""

@@ -16,6 +16,7 @@ import importlib
 import re
 import sys
 import types
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from ....graphs.memory import overlaps
 from ..arguments import FrameCall
 from ..describe.digests import class_digest
 from ..stored import RecordedFrame
-from . import pickles
+from . import optimizers, pickles
 from .pickles import guard_functions, recording_settings, temporary_attribute
 from .same_objects import SameObjects
 from .set_orders import SetOrders
@@ -64,6 +65,7 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
     with _context():
         recorded = pickles.read(frame.guards)
     scope = {"L": call.locals, "G": call.globals}
+    _prepare_optimizers(frame, call, {**guard_functions(), **scope})
     _check_classes(frame.facts.classes)
     _check_hooks(frame.without_hooks, {**guard_functions(), **scope})
     with _compiled_once():
@@ -98,6 +100,28 @@ def _check_globals(frame: RecordedFrame, call: FrameCall) -> None:
         call.globals.setdefault(frame.output.builtins, get_builtins_dict(call.globals))
 
 
+def _prepare_optimizers(frame: RecordedFrame, call: FrameCall, names: dict[str, Any]) -> None:
+    """Have the state of the optimizers of a frame made as its trace did. Raise ``Differs``, before anything
+    is changed, where one is not what it was."""
+    starts = frame.facts.optimizers
+    found = {name: _evaluate(name, names) for name in {*starts, *frame.facts.weak.values()}}
+    if why := optimizers.differing(starts, found):
+        raise Differs(why)
+    if any(name in call.globals for name in frame.output.tensors):
+        raise Differs("a graph of it holds the tensors of another optimizer, or of another state")
+    for alias, name in frame.facts.weak.items():
+        if call.globals.setdefault(alias, weakref.ref(found[name]))() is not found[name]:
+            raise Differs(f"{object_name(name)} is another optimizer than that which it was given for")
+    optimizers.prepare(starts, found)
+
+
+def tensors_of(frame: RecordedFrame, graph: str, call: FrameCall) -> tuple[list[Any], list[Any]]:
+    """Return the live tensors of a graph of a frame, and the optimizers whose they are."""
+    names = {**guard_functions(), "L": call.locals, "G": call.globals}
+    owners = [_evaluate(name, names) for name in frame.facts.weak.values()]
+    return [_evaluate(name, names) for name in frame.output.tensors.get(graph, ())], owners
+
+
 def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope: dict[str, Any]) -> None:
     """Raise ``Differs`` where an object is not what it was when the guard was recorded."""
     functions = dict(guard_functions())
@@ -116,7 +140,7 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
             raise Differs(f"{object_name(guard.name)} differs: {difference(words, now)}")
         objects.note(guard.name, value)
         sets.note(guard, value)
-        if pickles.is_of_tensor(guard):
+        if pickles.is_of_tensor(guard, value):
             _check_marks(guard.name, value, frame.facts.markings.get(guard.name, {}))
             tensors.append((guard.name, value))
     if overlaps(tensors) != recorded.overlaps:

@@ -33,6 +33,8 @@ _OF_LIBRARIES = frozenset({
     *("copyreg", "math", "itertools"),
 })  # fmt: skip
 """The packages whose objects are pickled as Python does: none of them runs code of a program."""
+OF_TENSORS = ("TENSOR_MATCH", "ID_MATCH", "NOT_NONE_MATCH")
+"""The guards that may compare a tensor. The last two are those of an optimizer's tensors and of gradients."""
 _STACKS = {"stack": None, "user_stack": None}
 _UNSET = {
     **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list", "_hash")),
@@ -101,15 +103,17 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         objects.note(guard.name, value)
         sets.note(guard, value)
         described.append((_bare(guard), texts.setdefault(words, words)))
-        if is_of_tensor(guard):
+        if is_of_tensor(guard, value):
             tensors.append((guard.name, value))
     facts = (overlaps(tensors), objects.numbers, sets.orders())
     return _dumps(DescribedGuards(described, state, manager.shape_code_parts, *facts))
 
 
-def is_of_tensor(guard: Any) -> bool:
+def is_of_tensor(guard: Any, value: Any) -> bool:
     """Return whether a guard compares a tensor."""
-    return bool(guard.create_fn_name() == "TENSOR_MATCH")
+    import torch
+
+    return guard.create_fn_name() in OF_TENSORS and isinstance(value, torch.Tensor)
 
 
 def read(data: bytes) -> DescribedGuards:

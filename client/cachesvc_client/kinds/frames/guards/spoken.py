@@ -42,7 +42,9 @@ def _is_of_libraries(file: str) -> bool:
 
 def difference(recorded: str, here: str) -> str:
     """Return what differs between the words of an object and its words when it was recorded: the part that is
-    no longer equal. A digest is cut."""
+    no longer equal, of words of several lines in the first such line. A digest is cut."""
+    lines = zip(recorded.splitlines(), here.splitlines(), strict=False)
+    recorded, here = next(((theirs, ours) for theirs, ours in lines if theirs != ours), (recorded, here))
     theirs, ours = recorded.split(), here.split()
     begin = _equal(theirs, ours)
     theirs, ours = theirs[begin:], ours[begin:]

@@ -20,7 +20,9 @@ from ....graphs.code import targets
 from ....graphs.code.followed import FollowedCode
 from ..describe.digests import digest
 from ..describe.groups import describe_of_job
+from ..describe.instances import describe_instance, is_instance
 from ..describe.objects import describe, text_of
+from ..describe.optimizers import describe_optimizer, is_optimizer
 
 Words = Callable[[Any, Any, Any], str]
 """Takes the guard, its object and the sizes and strides that the compiled code has for the tensor; returns
@@ -67,9 +69,14 @@ def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
     return ""
 
 
-def _identity(_guard: Any, value: Any, _layout: Any) -> str:
-    """What the object is: its place and a digest of its code, or its value."""
-    return describe(value)
+def _identity(guard: Any, value: Any, layout: Any) -> str:
+    """What the object is: its place and a digest of its code, or its value; of an optimizer all that it
+    has, and of a tensor what a guard of it compares."""
+    if type(value) in _plain_tensors():
+        return _tensor(guard, value, layout)
+    if is_instance(value):
+        return describe_instance(value)
+    return describe_optimizer(value) if is_optimizer(value) else describe(value)
 
 
 def _type(_guard: Any, value: Any, _layout: Any) -> str:
@@ -134,8 +141,11 @@ def _iterator(name: str, _guard: Any, value: Any, _layout: Any) -> str:
     return f"{describe(type(value))} {text_of(getattr(utils, name)(value))}"
 
 
-def _is_there(_guard: Any, value: Any, _layout: Any) -> str:
-    """Whether it is ``None``."""
+def _is_there(guard: Any, value: Any, layout: Any) -> str:
+    """Whether it is ``None``; of a gradient, of which Dynamo compares no more, all that it compares of a
+    tensor."""
+    if type(value) in _plain_tensors():
+        return _tensor(guard, value, layout)
     return str(value is not None)
 
 

@@ -62,16 +62,30 @@ def proven_keys() -> Iterator[None]:
         yield
 
 
-def note_graph(frame: RecordedFrame, graph: Any, registered: operators.RegisteredFunctions) -> str:
-    """Record what a graph calls; return why its frame cannot be recorded, else an empty text."""
+def note_graph(
+    frame: RecordedFrame, graph: Any, registered: operators.RegisteredFunctions, *, has_names: bool = False
+) -> str:
+    """Record what a graph calls; return why its frame cannot be recorded, else an empty text. ``has_names``:
+    its own tensors have names, under which a service finds them."""
     nodes = list(graph_nodes(graph))
     for value in (*targets.called(graph), *targets.modes()):
         return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
-    if any(True for _ in (*graph.parameters(), *graph.buffers())):
+    if any(True for _ in (*graph.parameters(), *graph.buffers())) and not has_names:
         return "the graph has tensors that are no inputs of it"
     if kernels := list(user_kernels.describe_kernels(nodes)):
         return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)
+
+
+def held_tensors(graph: Any) -> tuple[str, ...]:
+    """Return the names in guards of the tensors that Dynamo's graph has itself, as it does with those of an
+    optimizer, in the order in which AOTAutograd makes them the first inputs. Empty where one has no name."""
+    names = [name for name, _ in graph.named_parameters(remove_duplicate=False)]
+    names += [name for name, _ in graph.named_buffers(remove_duplicate=False)]
+    sources = getattr(graph, "_param_name_to_source", None) or {}
+    if not all(name in sources for name in names):
+        return ()
+    return tuple(sources[name].name for name in names)
 
 
 def note_extent(frame: RecordedFrame, graph: Any) -> None:

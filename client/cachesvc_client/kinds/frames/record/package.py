@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import types
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..describe.digests import class_digest
 from ..describe.objects import has_name, traced_functions
 from ..guards import pickles
 from ..guards.live import marks_of
+from ..guards.optimizers import note_start
+from ..guards.spoken import object_name
 from ..stored import RecordedFrame
 from .traced_reads import TracedReads
 
@@ -41,6 +44,8 @@ class FramePackage:
         self._modules = modules
         self._names: set[str] = set()
         """Global names that the guards read."""
+        self._optimizers: dict[str, Any] = {}
+        """The optimizers by the names of their guards, while the frame is traced."""
 
     @contextlib.contextmanager
     def code_context(self, _code: types.CodeType) -> Iterator[None]:
@@ -89,8 +94,33 @@ class FramePackage:
         self.frame.output.builtins = output_graph.name_of_builtins_dict_key_in_fglobals or ""
         self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
         for guard in guards:
-            if pickles.is_of_tensor(guard) and (marks := marks_of(builder.get(guard))):
-                self.frame.facts.markings[guard.name] = marks
+            self._note_marks(builder, guard)
+        held = {name for names in self.frame.output.tensors.values() for name in names}
+        if held - {guard.name for guard in guards if guard.create_fn_name() == "ID_MATCH"}:
+            self.refused = self.refused or "the graph has tensors that no guard compares"
+
+    def _note_marks(self, builder: Any, guard: Any) -> None:
+        value = builder.get(guard) if guard.create_fn_name() in pickles.OF_TENSORS else None
+        if pickles.is_of_tensor(guard, value) and (marks := marks_of(value)):
+            self.frame.facts.markings[guard.name] = marks
+
+    def note_tensors(self, graph: str, names: tuple[str, ...]) -> None:
+        """Note the names of the tensors that a graph has itself, in the order of its inputs."""
+        self.frame.output.tensors[graph] = names
+
+    def note_optimizer(self, name: str, optimizer: Any, arguments: Any) -> None:
+        """Note what a trace does with an optimizer, see `guards.optimizers`."""
+        try:
+            note_start(self.frame.facts.optimizers, name, optimizer, arguments)
+            self._optimizers[name] = optimizer
+        except TypeError as error:
+            self.refused = self.refused or f"{object_name(name)}: {error}"
+
+    def _optimizer_of(self, value: Any) -> str:
+        """Return the name of the optimizer that a weak reference is to; an empty text for other objects."""
+        referred = value() if isinstance(value, weakref.ref) else None
+        named = (name for name, one in self._optimizers.items() if one is referred)
+        return next(named, "")
 
     def _note_class(self, kind: type) -> str:
         """Take a class that is found under its name; return that."""
@@ -113,6 +143,8 @@ class FramePackage:
             value = added[name]
             if isinstance(value, type) and has_name(value):
                 self.frame.output.modules[name] = self._note_class(value)
+            elif owner := self._optimizer_of(value):
+                self.frame.facts.weak[name] = owner
             elif not name.startswith(_BUILTINS):
                 why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
                 self.refused = self.refused or why or f"Dynamo made the global {name} for it"
@@ -123,6 +155,10 @@ class FramePackage:
     def bypass_current_entry(self) -> None:
         """Note that Dynamo does not serialise the frame."""
         self.refused = self.refused or "Dynamo does not serialise this frame"
+
+    def bypass_current_compile(self) -> None:
+        """Note the same, as Dynamo says it since torch 2.15."""
+        self.bypass_current_entry()
 
 
 def _is_as_plain(function: Any) -> bool:

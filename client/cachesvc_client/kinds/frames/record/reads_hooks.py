@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....hooks import imports
 from ....hooks.table import Hook
+from ..describe.instances import is_instance
 from ..describe.reads import words_at
+from ..guards.spoken import object_name
 from ..names import (
     ABSENT_KEY,
     ATTRIBUTE,
@@ -60,6 +62,8 @@ class ReadsHooks:
 
     def __init__(self) -> None:
         self._now: list[TracedReads] = []
+        self._identities: set[str] = set()
+        """Names in guards of objects whose ``id`` a trace asked for."""
         self.missing = ""
         """The hook that is not there; empty if all are. Without one a frame cannot be recorded."""
 
@@ -85,11 +89,22 @@ class ReadsHooks:
     def begin(self, code: types.CodeType, scope: Mapping[str, Any]) -> TracedReads:
         """Return the reads of a trace that begins. ``code``, ``scope``: the function's, and its globals."""
         reads = TracedReads()
+        if not self._now:
+            self._identities.clear()
         if self.missing:
             reads.refuse(f"this torch has no {self.missing}")
         reads.note_code(code, scope)
         self._now.append(reads)
         return reads
+
+    def check_identities(self, builder: Any, guards: Iterable[Any]) -> None:
+        """Raise ``TypeError`` for an object of a program that is a constant of a trace. Only its ``id``
+        may be one: by that the interpreter's own code, such as ``copy``, tells what it saw before."""
+        compared = [guard for guard in guards if guard.create_fn_name() == "ID_MATCH"]
+        for guard in compared:
+            if guard.name not in self._identities and is_instance(value := builder.get(guard)):
+                kind = type(value).__qualname__
+                raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
 
     def end(self) -> None:
         """Forget the trace that began last."""
@@ -127,6 +142,8 @@ class ReadsHooks:
             return
         if function is hash and all(type(constant_of(one)) in _NUMBERS for one in arguments):
             return
+        if function is id:
+            self._identities |= {source.name for one in arguments if (source := getattr(one, "source", None))}
         # The interpreter's own modules and torch tell objects apart by these numbers, and do nothing else.
         if function is not id or not _is_of_library(translator.f_globals):
             reads.note_answer(function, arguments, named_arguments, answer)
@@ -177,8 +194,8 @@ class ReadsHooks:
 
     def _attribute(self, call: imports.Call) -> Any:
         if self._now:
-            module, name = call.args[0].value, call.args[2]
-            if not is_of_torch(vars(module)):
+            module, translator, name = call.args[0].value, call.args[1], call.args[2]
+            if not is_of_torch(vars(module)) and not _is_copy_of_torch(module, translator):
                 self._now[-1].names[f"{module.__name__}:{name}"] = words_at(module, name)
         return call()
 
@@ -188,6 +205,13 @@ class ReadsHooks:
         if self._now and constant_of(answer) is not UNKNOWN and not _is_compared(name := call.args[2]):
             self._now[-1].refuse(f"{name} of a tensor becomes a constant, and cannot be compared")
         return answer
+
+
+def _is_copy_of_torch(module: types.ModuleType, translator: Any) -> bool:
+    """Return whether torch's own code reads a copy of a module that it imported for itself: since torch 2.15
+    its substitutes for ``operator`` call one. What is traced there is compared as code."""
+    is_copy = sys.modules.get(module.__name__) is not module
+    return is_copy and is_of_torch(translator.f_globals)
 
 
 def _is_compared(name: str) -> bool:

@@ -25,10 +25,10 @@ from ..guards import pickles
 from ..guards.pickles import recording_settings
 from ..guards.spoken import line_of
 from ..modules import compiled_modules
-from ..names import GRAPH, INSTALL, SERIALIZE
+from ..names import BYPASS, GRAPH, INSTALL, OPTIMIZER, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .bundled_graphs import BundledGraphs
-from .graph_facts import note_code, note_extent, note_graph
+from .graph_facts import held_tensors, note_code, note_extent, note_graph
 from .package import FramePackage
 from .reads_hooks import ReadsHooks
 from .restored_graphs import RestoredGraphs
@@ -78,6 +78,8 @@ class Recorder:
         SERIALIZE.install(self._serialize)
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
+        OPTIMIZER.install(self._optimizer)
+        BYPASS.install(self._bypass)
         self._graphs.install_hooks()
 
     def refuse(self, frame_call: FrameCall) -> None:
@@ -199,6 +201,7 @@ class Recorder:
         try:
             kept, package.frame.without_hooks = pickles.split_hooks(guards)
             package.note_guards(builder, guards, output_graph)
+            self._reads.check_identities(builder, kept)
             return pickles.write(manager, builder, kept, output_graph)
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
             package.refused = f"a guard cannot be recorded: {_first_line(error)}"
@@ -215,8 +218,24 @@ class Recorder:
                 note_extent(package.frame, graph)
             if name is not None:
                 self._graphs.begin(graph, name)
-            package.refused = note_graph(package.frame, graph, self._registered) or package.refused
+                if tensors := held_tensors(graph):
+                    package.note_tensors(name, tensors)
+            has_names = name in package.frame.output.tensors
+            why = note_graph(package.frame, graph, self._registered, has_names=has_names)
+            package.refused = why or package.refused
         return call()
+
+    def _optimizer(self, call: imports.Call) -> Any:
+        """Note an optimizer whose ``_init_group`` Dynamo is about to run."""
+        arguments, variable = call(), call.args[0]
+        if self._now:
+            self._now[-1].note_optimizer(variable.source.name, variable.value, arguments)
+        return arguments
+
+    def _bypass(self, call: imports.Call) -> Any:
+        """Have Dynamo go on with the package where a graph has parameters; `_graph` decides."""
+        of_parameters = str(call.argument("reason")).startswith("Graph contains named parameters")
+        return None if self._now and of_parameters else call()
 
     def _install(self, call: imports.Call) -> Any:
         output, prefix, value = (call.argument(name) for name in ("self", "prefix", "value"))

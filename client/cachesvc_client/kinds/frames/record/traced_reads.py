@@ -29,6 +29,8 @@ _GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "ha
 _ENVIRONMENT = frozenset({"getenv", "__getitem__", "encodekey", "encode", "decode", "check_str"})
 """Functions of the module ``os`` by which a program reads one variable of the environment."""
 _PURE_OF_OS = frozenset({"fspath", "_fspath", "fsencode", "fsdecode"})
+_MODULES_OF_TYPES = ("types", "_collections_abc")
+"""Modules with the interpreter's own classes, such as those of generators and of the items of a dict."""
 UNKNOWN = object()
 """Stands for what is no constant of a trace."""
 
@@ -177,9 +179,10 @@ def _place(kind: type) -> str:
     place = f"{kind.__module__}:{kind.__qualname__}"
     if value_at(place) is kind:
         return place
-    for name, value in vars(types).items():  # the interpreter's own, such as that of generators
-        if value is kind:
-            return f"types:{name}"
+    for module in _MODULES_OF_TYPES:
+        for name, value in vars(sys.modules[module]).items():
+            if value is kind:
+                return f"{module}:{name}"
     raise TypeError(f"no module has the class {kind.__module__}.{kind.__qualname__}")
 
 

@@ -29,7 +29,8 @@ from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
 from ..describe.objects import changed
 from ..describe.reads import changed_read
 from ..eager import EagerGraph, deferred_function_of, function_of
-from ..guards.live import Differs, live_guards
+from ..guards.live import Differs, live_guards, tensors_of
+from ..guards.optimizers import bound
 from ..modules import loaded_from
 from ..stored import Backend, FramesFile, RecordedFrame
 
@@ -317,10 +318,17 @@ def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any
     frame = match.frame
     for name in match.file.to_install(call.globals, frame.output.graphs):
         with config.patch({**options, **_IN_THIS_PROCESS}):
-            call.globals[name] = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+            graph = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+            call.globals[name] = _with_tensors(graph, name, match.frame, call)
     for name, serialized in frame.output.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)
+
+
+def _with_tensors(graph: Any, name: str, frame: RecordedFrame, call: FrameCall) -> Any:
+    """Return a graph with the tensors that it had in the builder, of this process."""
+    tensors, owners = tensors_of(frame, name, call)
+    return bound(graph, tensors, owners) if tensors else graph
 
 
 def _as_plain(graph: Any) -> Any:
