@@ -40,7 +40,7 @@ _PATTERN = Hook(
     "torch._inductor.pattern_matcher",
     "PatternEntry.register",
     "notes the patterns that Inductor looks for, to see which of them a program takes out",
-    "a pattern that a program takes out before a first compile is not missed",
+    "a pattern that a program takes out before its first compile is not seen",
     role="safety",
 )
 HOOKS = (_SUBCLASS, _PATTERN)
