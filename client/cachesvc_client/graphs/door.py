@@ -39,8 +39,8 @@ _SUBCLASS = Hook(
 _PATTERN = Hook(
     "torch._inductor.pattern_matcher",
     "PatternEntry.register",
-    "notes the patterns that Inductor looks for, to see which of them a program takes out",
-    "a pattern that a program takes out before its first compile is not seen",
+    "notes the patterns that Inductor searches for, to see which of them a program removes",
+    "a pattern that a program removes before its first compile is not seen",
     role="safety",
 )
 HOOKS = (_SUBCLASS, _PATTERN)

@@ -1,7 +1,7 @@
-"""Finds the patterns in Inductor's own passes that a program added, and those of torch's that it took out.
+"""Finds the patterns in Inductor's own passes that a program added, and those of torch's that it removed.
 
 A pass is noted under its place when it is first seen there, and so is each pattern that it has then or gets
-later. Torch takes none out.
+later. Torch removes none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import presence
 
 _PASSES = "torch._inductor.fx_passes"
 _Entry = tuple[Any, Any]
-"""What a pass looks at, such as calls of one operator, and a pattern that it compares with it."""
+"""What a pass searches for, such as calls of one operator, and a pattern that it compares with it."""
 _noted: weakref.WeakKeyDictionary[Any, list[_Entry]] = weakref.WeakKeyDictionary()
 """Pass -> the patterns that it got."""
 _places: dict[str, Any] = {}
