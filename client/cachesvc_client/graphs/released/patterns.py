@@ -26,6 +26,12 @@ _own: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Patterns that were judged to be torch's own."""
 
 
+def watch() -> None:
+    """Note the passes of each module when that was imported. Safe to call again."""
+    for name in ("pre_grad", "joint_graph", "post_grad", "split_cat"):
+        imports.when_imported(f"{_PASSES}.{name}", note_module)
+
+
 def note(call: imports.Call) -> Any:
     """Run ``PatternEntry.register`` and note the pattern."""
     answer = call()

@@ -34,11 +34,6 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 """Other tables, from an operator or a device to functions and classes."""
 
 
-PASSES = tuple(
-    f"torch._inductor.fx_passes.{one}" for one in ("pre_grad", "joint_graph", "post_grad", "split_cat")
-)
-"""Modules of Inductor's passes."""
-
 REMOVED = object()
 """Stands for the value of a removed entry."""
 
@@ -51,14 +46,6 @@ def watch() -> None:
     for tables in (DECOMPOSITIONS, LOWERINGS, OTHERS):
         for module, names in tables.items():
             imports.when_imported(module, functools.partial(_note_tables, names))
-    for module in PASSES:
-        imports.when_imported(module, _note_passes)
-
-
-def _note_passes(module: types.ModuleType) -> None:
-    from . import patterns  # which imports this module
-
-    patterns.note_module(module)
 
 
 def _note_tables(names: Sequence[str], module: types.ModuleType) -> None:
