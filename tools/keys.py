@@ -66,7 +66,8 @@ equal; else the function is traced, and `explain` names the difference.
 - What a program put in the place of torch's own functions and tables, and the settings of the process.
 - The code of every function that was traced, and what each name in it leads to.
 - Classes: their attributes by value, in order. Variables of the environment, answers that Dynamo turns into
-  constants, names and keys that were looked up and were not there.
+  constants, names and keys that were looked up and were not there, and what functions of the interpreter's
+  own modules read of those.
 - Which names lead to one object, and the order of the sets that the trace made constants.
 - Every guard of Dynamo's, by what it compares, as in this table. A guard that is not in it makes a frame that
   is not recorded.

@@ -86,6 +86,16 @@ def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.compiles
+def test_some_settings_are_tried_with_frames(tmp_path: Path) -> None:
+    """The trial reads attributes of the client that no type checker sees."""
+    only, some = exactly((NOTHING, MATH)), ("--some", "2")
+    result = run(Path(sys.executable), tmp_path, only, ("views",), frames=True, chosen=some, **SCALAR)
+    assert problems(result["rows"]) == []
+    assert verdicts(result) == {NOTHING: {"views": "right"}, MATH: {"views": "right"}}
+    assert {row["report"] for row in result["rows"]} == {"hit"}
+
+
 @pytest.mark.long
 def test_a_false_hit_is_found_where_keys_lack_the_code_of_operators(tmp_path: Path) -> None:
     only = exactly((NOTHING, BACKWARD, READS))
@@ -152,7 +162,8 @@ def test_the_judge_of_the_hunt(restored: float, without: float, reused: int, ver
     assert judge_run(run, tried, {})["verdict"] == verdict
 
 
-@pytest.mark.parametrize("recorded", [(), ("--as-you-go",)])
+@pytest.mark.compiles
+@pytest.mark.parametrize("recorded", [(), ("--as-you-go",)], ids=["by warm", "as you go"])
 def test_a_few_cases_of_the_hunt_and_a_planted_hole_in_each_group(
     recorded: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -224,6 +224,19 @@ def pattern():
 
 
 @contextlib.contextmanager
+def pattern_taken_out():
+    """Take one of torch's own patterns out, a different one in each version but the first."""
+    from torch._inductor.fx_passes import post_grad
+
+    patterns = post_grad.pass_patterns[1].patterns
+    several = [one for one in patterns.values() if one][VERSION]
+    kept = several.pop(0) if VERSION else None
+    yield
+    if VERSION:
+        several.insert(0, kept)
+
+
+@contextlib.contextmanager
 def same_uuid():
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
@@ -353,6 +366,7 @@ SITUATIONS = {
     "another operator's lowering": (other_lowering, lambda x: x.erf() + 3),
     "select_decomp_table": (decompositions_chosen, lambda x: functional.elu(x) + 3),
     "pattern": (pattern, lambda x: x.tanh() + 4),
+    "a pattern taken out": (pattern_taken_out, lambda x: x + 15),
     "a pass with the same uuid": (same_uuid, lambda x: x.cos() + 5),
     # what an operator is, and the memory of inputs
     "a rule of autocast": (nothing, cast("cast"), x.clone),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tests.releases import TORCH
 PROGRAM = str(Path(__file__).with_name("door_program.py"))
 IN_BOTH_KEYS = (
     *("decomposition", "a decomposition taken out", "lowering", "pattern"),
+    "a pattern taken out",
     *("a pass with the same uuid", "functional.silu"),
 )
 
@@ -118,6 +120,25 @@ def test_what_stands_in_the_place_of_torchs_own_is_found(
 ) -> None:
     found = one_change(monkeypatch, holder, name, value)
     assert len(found) == 1 and found[0].endswith(f".{name}"), found
+
+
+def test_a_pattern_of_torchs_that_is_taken_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the pattern stays for calls of another operator, and where a pass is replaced."""
+    post_grad: Any = importlib.import_module("torch._inductor.fx_passes.post_grad")
+    passes = post_grad.pass_patterns[1]
+    place = "torch._inductor.fx_passes.post_grad.pass_patterns[1]"
+    assert comparison.changes().described == {}
+    found = []
+    for several in [one for one in passes.patterns.values() if one][:2]:
+        taken = several.pop(0)
+        found += comparison.changes().described
+        several.insert(0, taken)
+        assert comparison.changes().described == {}
+    assert len(set(found)) == 2 and all(one.startswith(f"{place}, pattern ") for one in found)
+    with monkeypatch.context() as patch:
+        first, _, last = post_grad.pass_patterns
+        patch.setattr(post_grad, "pass_patterns", [first, type(passes)(), last])
+        assert [*comparison.changes().described] == [place]
 
 
 def test_a_name_that_a_reason_shows_says_place_and_cause(monkeypatch: pytest.MonkeyPatch) -> None:

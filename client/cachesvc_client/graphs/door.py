@@ -36,7 +36,14 @@ _SUBCLASS = Hook(
     since="2.12",
     role="speed",
 )
-HOOKS = (_SUBCLASS,)
+_PATTERN = Hook(
+    "torch._inductor.pattern_matcher",
+    "PatternEntry.register",
+    "notes the patterns that Inductor searches for, to see which of them a program removes",
+    "a pattern that a program removes before its first compile is not seen",
+    role="safety",
+)
+HOOKS = (_SUBCLASS, _PATTERN)
 
 
 def install_hooks() -> None:
@@ -45,12 +52,19 @@ def install_hooks() -> None:
     birth.watch()
     complete(AUTOGRAD_KEY, of_graph)
     _SUBCLASS.install(_hash_subclass)
+    _PATTERN.install(_note_pattern)
 
 
 def _hash_subclass(call: imports.Call) -> Any:
     from . import set_order  # here and below: `attach` loads nothing that a compile alone needs
 
     return set_order.hash_subclass(call)
+
+
+def _note_pattern(call: imports.Call) -> Any:
+    from .released import patterns
+
+    return patterns.note(call)
 
 
 def of_torch(_: Any, __: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ what, bundle, more = sys.argv[1:]
 session = recorded_session.begin(what, bundle)
 
 import frames_read_models as models  # noqa: E402
+import frames_unguarded_models  # noqa: E402, F401  adds its programs
 import torch  # noqa: E402
 
 torch.set_num_threads(1)

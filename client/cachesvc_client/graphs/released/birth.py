@@ -57,9 +57,10 @@ def watch() -> None:
 
 
 def _watch_tables() -> None:
-    from . import presence  # `attach` loads nothing that torch alone needs
+    from . import patterns, presence  # `attach` loads nothing that torch alone needs
 
     presence.watch()
+    patterns.watch()
 
 
 def _begin() -> None:

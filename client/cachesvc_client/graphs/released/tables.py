@@ -12,13 +12,12 @@ import contextvars
 import re
 import sys
 import types
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..code.library import is_library
 from ..keys import CORE
-from . import in_place, known, presence, source, wrappers
+from . import in_place, known, patterns, presence, source, wrappers
 from .registered import core, registrations
 from .signatures import are_known
 
@@ -36,7 +35,7 @@ def changed() -> Iterator[tuple[str, Any]]:
             yield from _entries(place, table, is_own)
     for module in _SETTINGS:
         yield from _functions_in_settings(module)
-    yield from _patterns()
+    yield from patterns.changed(_has_known_functions)
     yield from _of_operators()
     core.judge()
     for place, function in sorted(core.functions.items()):
@@ -191,39 +190,6 @@ def _functions_in_settings(module: str) -> Iterator[tuple[str, Any]]:
             yield f"{module}.{name}", value
 
 
-def _patterns() -> Iterator[tuple[str, Any]]:
-    """Yield the patterns of a program in Inductor's own passes."""
-    matcher = sys.modules.get("torch._inductor.pattern_matcher")
-    kind = getattr(matcher, "PatternMatcherPass", None)
-    if kind is None:
-        return
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch._inductor.fx_passes"):
-            for passes, where in _passes(module, kind):
-                patterns = getattr(passes, "patterns", {})
-                entries = [one for several in patterns.values() for one in several]
-                for number, one in enumerate(entries):
-                    if id(one) not in _own_patterns:
-                        if all(map(_has_known_functions, vars(one).values())):
-                            _own_patterns[id(one)] = one
-                        else:
-                            yield f"{name}.{where}[{number}]", one
-
-
-_own_patterns: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""Patterns that were judged to be torch's own."""
-
-
-def _passes(module: Any, kind: Any) -> Iterator[tuple[Any, str]]:
-    for name, value in list(vars(module).items()):
-        if isinstance(value, kind):
-            yield value, name
-        elif isinstance(value, (list, tuple)):
-            yield from ((one, f"{name}[{place}]") for place, one in enumerate(value) if isinstance(one, kind))
-        elif isinstance(value, dict):
-            yield from ((one, f"{name}[{key}]") for key, one in value.items() if isinstance(one, kind))
-
-
 def _of_operators() -> Iterator[tuple[str, Any]]:
     """Yield the functions of a program in the tables that the objects of PyTorch's operators have."""
     yield from _operators.changed(sys.modules["torch"].ops)
@@ -345,6 +311,7 @@ def forget() -> None:
     """Let go of what was judged."""
     global _operators
     _operators = _Operators()
-    for kept in (_judged, _own_patterns, _own_kernels, core.noted, core.functions):
+    for kept in (_judged, _own_kernels, core.noted, core.functions):
         kept.clear()
+    patterns.forget()
     presence.forget()

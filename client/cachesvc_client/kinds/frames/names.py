@@ -105,6 +105,20 @@ TENSOR_BY_SLOT = Hook(
     "2.14",
     role="speed",
 )
+SAME_OBJECT = Hook(
+    "torch._dynamo.variables.builder",
+    "make_dupe_guard",
+    "guards that a local and a global name lead to one object",
+    _NO_FRAMES,
+    role="speed",
+)
+GLOBAL = Hook(
+    "torch._dynamo.symbolic_convert",
+    "InliningInstructionTranslator.get_globals_source_and_value",
+    _READS,
+    _NO_FRAMES,
+    role="speed",
+)
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
@@ -204,6 +218,6 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
-    *(OPTIMIZER, BYPASS, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD, CUDA_GRAPH, CUDA_GRAPHS),
-    *(KERNELS, SOURCES),
+    *(OPTIMIZER, BYPASS, SAME_OBJECT, GLOBAL, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD),
+    *(CUDA_GRAPH, CUDA_GRAPHS, KERNELS, SOURCES),
 )

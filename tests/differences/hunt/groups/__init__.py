@@ -22,6 +22,7 @@ from . import (
     states,
     subclasses,
     tables,
+    unseen,
 )
 
 GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
@@ -45,4 +46,6 @@ GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
     "decorated": decorated.of_decorated,
     "libraries": libraries.of_libraries,
     "states": states.of_states,
+    "unseen": unseen.of_unseen,
+    "between": unseen.of_between,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ....graphs.code.constants import PLAIN, code_digest, own_attributes
+from ....graphs.code.followed import FollowedCode
 from ....graphs.released import known
 from ..stored import TracedFunction
 from .digests import class_digest, digest, function_digest
@@ -44,7 +45,8 @@ def describe(value: Any) -> str:
         return f"method {describe(value.__func__)} of {describe(type(value.__self__))}"
     if isinstance(value, type):
         name = f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
-        return name if value.__module__ == "builtins" else f"{name} {class_digest(value)}"
+        own = value.__module__ != "builtins"
+        return f"{name} {class_digest(value)}{_lookup_text(value)}" if own else name
     if isinstance(value, _OF_C):
         return _describe_function_of_c(value)
     ops = torch._ops
@@ -71,6 +73,19 @@ def describe(value: Any) -> str:
     if isinstance(value, _KEYS):
         return f"keys {text_of([*value])}"
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
+
+
+def _lookup_text(kind: type) -> str:
+    """Return a digest of the program's code that says which member of an enumeration has a value: Dynamo runs
+    it, and does not trace it. Raise ``TypeError`` where that code reads what has no description."""
+    if not issubclass(kind, enum.Enum):
+        return ""
+    functions = (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
+    own = [one for one in functions if getattr(one, "__globals__", None) is not vars(enum)]
+    followed = FollowedCode(own)
+    if followed.unknown:
+        raise TypeError(f"the lookup of {kind.__qualname__} reads {followed.unknown}")
+    return f" {followed.digest}" if own else ""
 
 
 def _describe_function_of_c(value: Any) -> str:

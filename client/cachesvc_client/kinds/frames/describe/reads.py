@@ -47,9 +47,32 @@ def value_at(place: str) -> Any:
 
 
 def words_at(module: Any, name: str) -> str:
-    """Return what a module has under a name, as `words_of` does."""
+    """Return what a module has under a name, as `words_of` does. Of the interpreter's own modules, whose
+    attributes Dynamo does not guard, it says what other objects are, too."""
     value = getattr(module, name, _ABSENT)
-    return _NOTHING if value is _ABSENT else words_of(value)
+    if value is _ABSENT:
+        return _NOTHING
+    own = str(getattr(module, "__name__", "")).partition(".")[0] in sys.stdlib_module_names
+    return words_of(value) or (_words_of_data(value) if own else "")
+
+
+def is_without_words(value: Any) -> bool:
+    """Return whether an object is no function, class or module, and has a state that cannot be described."""
+    return not callable(value) and not _words_of_data(value)
+
+
+def _words_of_data(value: Any) -> str:
+    """Return what an object is that is no function and no class; an empty text where that has no words. An
+    object without attributes is told by its class."""
+    if type(value) is object:
+        return "a sentinel"
+    try:
+        return describe(value)
+    except TypeError:
+        kind = type(value)
+        is_plain = hasattr(value, "__dict__") and not (hasattr(kind, "__len__") or hasattr(kind, "__slots__"))
+        has_state = not is_plain or vars(value)
+        return "" if has_state else f"an object of {kind.__module__}.{kind.__qualname__}"
 
 
 def words_of(value: Any) -> str:

@@ -5,6 +5,7 @@ Read in torch 2.11 to 2.15.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import types
@@ -24,9 +25,11 @@ from ..names import (
     CONSTANT,
     CONSTANT_METHOD,
     FOLDED,
+    GLOBAL,
     HAS_ATTRIBUTE,
     INLINE,
     POLYFILL,
+    SAME_OBJECT,
     SKIPPED,
     TENSOR,
     TENSOR_BY_SLOT,
@@ -83,6 +86,8 @@ class ReadsHooks:
             (ATTRIBUTE_BY_SLOT, self._attribute),
             (TENSOR, self._of_tensor),
             (TENSOR_BY_SLOT, self._of_tensor),
+            (SAME_OBJECT, self._same_object),
+            (GLOBAL, self._global),
         ):
             hook.install(body, on_missing=self._note_missing)
 
@@ -197,6 +202,25 @@ class ReadsHooks:
             module, translator, name = call.args[0].value, call.args[1], call.args[2]
             if not is_of_torch(vars(module)) and not _is_copy_of_torch(module, translator):
                 self._now[-1].names[f"{module.__name__}:{name}"] = words_at(module, name)
+        return call()
+
+    def _same_object(self, call: imports.Call) -> Any:
+        """Guard that a local name and a global one lead to one object: Dynamo relates two local ones, or two
+        global ones, alone."""
+        guard = call()
+        source, other = call.args
+        if guard is not None or not self._now or not other or other == source:
+            return guard
+        from torch._dynamo.guards import GuardBuilder
+
+        return functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=other)
+
+    def _global(self, call: imports.Call) -> Any:
+        """Record what a global of the interpreter's own modules is: Dynamo guards nothing that it reads
+        through one."""
+        if self._now:
+            translator, name = call.args
+            self._now[-1].note_global(translator.f_globals, name)
         return call()
 
     def _of_tensor(self, call: imports.Call) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ....graphs.code.constants import PLAIN
 from ..describe.objects import named
-from ..describe.reads import answer_text, value_at, variable_digest, words_at, words_of
+from ..describe.reads import answer_text, is_without_words, value_at, variable_digest, words_at, words_of
 from ..stored import Read, Reads
 
 _GETTERS = ("get_", "is_", "current_", "_get_", "_is_", "getrecursionlimit", "hash", "intern")
@@ -69,6 +69,16 @@ class TracedReads:
             self.codes[code] = None
             if not is_of_torch(scope):
                 self.names |= _resolved(code, scope)
+
+    def note_global(self, scope: Mapping[str, Any], name: str) -> None:
+        """Record a global that a function of the interpreter's own modules reads."""
+        module = str(scope.get("__name__", ""))
+        if module.partition(".")[0] not in sys.stdlib_module_names or module == os.__name__:
+            return  # `note_locals` has what functions of ``os`` read
+        if words := words_at(sys.modules.get(module), name):
+            self.names[f"{module}:{name}"] = words
+        if is_without_words(scope[name]):
+            self.refuse(f"it reads {module}.{name}, which nothing compares")
 
     def note_locals(self, code: types.CodeType, values: Mapping[str, Any]) -> None:
         """Record which variable of the environment a function of ``os`` reads. ``values``: its arguments, as
