@@ -242,9 +242,9 @@ class _LateAttribute:
     def __call__(self, name: str) -> Any:
         full = f"{self._package}.{name}"
         if not name.startswith("__"):
-            if full == _TREES and _COMPILER not in sys.modules:  # ``torch.compiler.cudagraph_mark_step_begin()``
-                with contextlib.suppress(Exception):
-                    _import_cuda_graphs()
+            if full == _TREES and _COMPILER not in sys.modules:
+                with contextlib.suppress(Exception):  # it is imported as usual
+                    _import_cuda_graphs()  # for ``torch.compiler.cudagraph_mark_step_begin()``
             try:
                 return importlib.import_module(full)
             except ModuleNotFoundError as error:

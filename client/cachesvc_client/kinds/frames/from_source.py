@@ -34,7 +34,7 @@ class Source(SimpleNamespace):
         if spec is None or spec.origin is None:
             raise LookupError(f"{module} has no file")
         self._text, self._file = Path(spec.origin).read_text("utf-8"), spec.origin
-        self._scope = {"__name__": module, "__package__": spec.parent, "__builtins__": builtins}
+        self._scope: dict[str, Any] = {"__name__": module, "__package__": spec.parent, "__builtins__": builtins}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
