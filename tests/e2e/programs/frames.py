@@ -180,6 +180,7 @@ with torch.no_grad():
     same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
     names = kernel_names()
     wait_for_comparisons()
+    comparisons = len(compared)
     seen = process().output.observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     before = graphs()
@@ -207,7 +208,7 @@ print(
             "reasons": list(report.reasons) if report else [],
             "revisions": len(report.revisions) if report else 0,
             "distrusted": list(report.distrusted) if report else [],
-            "compared": len(compared),
+            "compared": comparisons,
             "explained": list(process().all_kinds.explain(())),
             "difference": max(differences, default=0.0),
         }
