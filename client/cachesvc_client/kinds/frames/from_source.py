@@ -34,7 +34,7 @@ class Source(SimpleNamespace):
         if spec is None or spec.origin is None:
             raise LookupError(f"{module} has no file")
         self._text, self._file = Path(spec.origin).read_text("utf-8"), spec.origin
-        self._scope: dict[str, Any] = {"__name__": module, "__package__": spec.parent, "__builtins__": builtins}
+        self._scope: dict[str, Any] = {"__name__": module, "__package__": spec.parent}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -52,7 +52,7 @@ class Source(SimpleNamespace):
         lines = "\n" * self._text.count("\n", 0, begin)
         text = lines + self._text[begin : end.start() if end else None]
         code = compile(text, self._file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
-        exec(code, self._scope)
+        exec(code, self._scope)  # which adds the builtins
         function: FunctionType = self._scope[name]
         for used in _globals_of(function.__code__) - vars(builtins).keys() - self._scope.keys():
             is_function = f"\ndef {used}(" in self._text
