@@ -70,8 +70,7 @@ def _nothing(_guard: Any, _value: Any, _layout: Any) -> str:
 
 
 def _identity(guard: Any, value: Any, layout: Any) -> str:
-    """What the object is: its place and a digest of its code, or its value; of an optimizer all that it
-    has, and of a tensor what a guard of it compares."""
+    """What the object is: its place and a digest of its code, or all its values."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
     if is_instance(value):
@@ -142,8 +141,7 @@ def _iterator(name: str, _guard: Any, value: Any, _layout: Any) -> str:
 
 
 def _is_there(guard: Any, value: Any, layout: Any) -> str:
-    """Whether it is ``None``; of a gradient, of which Dynamo compares no more, all that it compares of a
-    tensor."""
+    """Whether it is ``None``; of a gradient all that Dynamo compares of a tensor."""
     if type(value) in _plain_tensors():
         return _tensor(guard, value, layout)
     return str(value is not None)
