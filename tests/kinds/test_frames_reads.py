@@ -88,6 +88,37 @@ def test_the_package_of_a_recording_has_what_dynamo_calls(module: str) -> None:
     assert [name for name in sorted(called) if not hasattr(FramePackage, name)] == []
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        (1000, int("1000"), "int"),
+        ("some text", "some text", "str"),
+        (0.5, float("0.5"), "float"),
+        (float("nan"), None, ""),
+        (3, 3, ""),
+        (None, None, ""),
+        (1000, 1001, ""),
+        ("a", "a", ""),
+    ],
+)
+def test_whether_two_equal_values_are_one_object_is_refused(
+    one: Any, other: Any, refused: str, hooks: ReadsHooks
+) -> None:
+    """A process may have two objects where another one has one, and no guard tells them apart."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any, left: Any, right: Any) -> Any:
+        return x * 2 if left is right else x * 3 if left is not right else x
+
+    torch._dynamo.reset()
+    reads = hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager")(torch.ones(2), one, other)
+    hooks.end()
+    expected = f"whether two equal objects of {refused} are one becomes a constant" if refused else ""
+    assert reads.refused == expected
+
+
 def test_a_graph_that_holds_tensors_is_refused() -> None:
     """Dynamo's bytecode calls a compiled graph with its inputs alone."""
     torch = importlib.import_module("torch")

@@ -90,6 +90,23 @@ class ReadsHooks:
             (GLOBAL, self._global),
         ):
             hook.install(body, on_missing=self._note_missing)
+        imports.when_imported("torch._dynamo.symbolic_convert", self._watch_identities)
+
+    def _watch_identities(self, module: types.ModuleType) -> None:
+        """See each ``is`` of a trace. Dynamo has the functions for it in a table, where no hook of a class
+        reaches them."""
+        handlers: dict[str, Any] = getattr(module, "compare_op_handlers", {})
+        for operation in ("is", "is not"):
+            if operation not in handlers:
+                self.missing = self.missing or f"{module.__name__}.compare_op_handlers"
+            else:
+                handlers[operation] = functools.partial(
+                    _compare, imports.callback(self._identity), handlers[operation]
+                )
+
+    def _identity(self, translator: Any, arguments: Any) -> None:
+        if self._now and not _is_of_library(translator.f_globals):
+            self._now[-1].note_identity(arguments)
 
     def begin(self, code: types.CodeType, scope: Mapping[str, Any]) -> TracedReads:
         """Return the reads of a trace that begins. ``code``, ``scope``: the function's, and its globals."""
@@ -236,6 +253,11 @@ def _is_copy_of_torch(module: types.ModuleType, translator: Any) -> bool:
     its substitutes for ``operator`` call one. What is traced there is compared as code."""
     is_copy = sys.modules.get(module.__name__) is not module
     return is_copy and is_of_torch(translator.f_globals)
+
+
+def _compare(note: Any, original: Any, translator: Any, arguments: Any, named_arguments: Any) -> Any:
+    note(translator, arguments)
+    return original(translator, arguments, named_arguments)
 
 
 def _is_compared(name: str) -> bool:

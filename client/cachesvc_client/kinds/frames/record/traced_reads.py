@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....graphs.code.constants import PLAIN
@@ -31,6 +31,8 @@ _ENVIRONMENT = frozenset({"getenv", "__getitem__", "encodekey", "encode", "decod
 _PURE_OF_OS = frozenset({"fspath", "_fspath", "fsencode", "fsdecode"})
 _MODULES_OF_TYPES = ("types", "_collections_abc")
 """Modules with the interpreter's own classes, such as those of generators and of the items of a dict."""
+_COPIED = frozenset({int, float, complex, str, bytes, tuple, frozenset})
+"""Types of constants of which a process may have several equal objects."""
 UNKNOWN = object()
 """Stands for what is no constant of a trace."""
 
@@ -131,6 +133,13 @@ class TracedReads:
             return
         self.refuse(f"the answer of {_name(function)} becomes a constant, and cannot be compared")
 
+    def note_identity(self, arguments: Sequence[Any]) -> None:
+        """Refuse that it is a constant of the trace whether two equal values are one object. ``arguments``:
+        Dynamo's variables on both sides of ``is``."""
+        one, other = map(constant_of, arguments)
+        if type(one) is type(other) in _COPIED and (one is other or one == other) and not _is_shared(one):
+            self.refuse(f"whether two equal objects of {type(one).__name__} are one becomes a constant")
+
     def note_instance(self, variable: Any, classes: Any, *, of_class: bool) -> None:
         """Record whether an object is of a class that decides that by itself, such as an abstract one.
 
@@ -159,6 +168,11 @@ def constant_of(variable: Any) -> Any:
         return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
     except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
         return UNKNOWN
+
+
+def _is_shared(value: Any) -> bool:
+    """Return whether CPython has one object for all equal values: small numbers, and up to one character."""
+    return -5 <= value <= 256 if type(value) is int else isinstance(value, (str, bytes)) and len(value) < 2
 
 
 def is_of_torch(scope: Mapping[str, Any]) -> bool:
