@@ -35,7 +35,9 @@ def watch() -> None:
 def note(call: imports.Call) -> Any:
     """Run ``PatternEntry.register`` and note the pattern."""
     answer = call()
-    entry, passes, target = (call.argument(name) for name in ("self", "pass_dicts", "target"))
+    entry, *given = call.args
+    named = {**dict(zip(("pass_dicts", "target"), given, strict=False)), **call.kwargs}
+    passes, target = named.get("pass_dicts"), named.get("target")
     if target is not None and type(passes).__name__ == "PatternMatcherPass":
         _noted.setdefault(passes, []).append(((entry.pattern.op, target), entry))
     return answer
