@@ -101,7 +101,7 @@ class Inside:
         [answer] = answers.answer_each(registry or self.registry, [question])
         if isinstance(answer, CacheSvcError):
             raise answer
-        return answer.body
+        return bytes(answer.body)
 
     def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
