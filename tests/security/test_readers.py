@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,11 +39,32 @@ def slow_reader(server: Server, path: str, token: str) -> socket.socket:
     return line
 
 
+def check_crowd(
+    server: Server, path: str, token: str, *, seconds: float, honest: Callable[[], float], most: int
+) -> None:
+    """Check that a crowd which reads nothing of a path delays no honest request and fills no memory.
+
+    ``seconds``: until the kernel buffers of a thousand connections are filled. ``honest``: makes a request
+    and returns its seconds. ``most``: bytes that the server may use more."""
+    lines: list[socket.socket] = []
+    quiet = honest()
+
+    def act() -> None:
+        lines.extend(slow_reader(server, path, token) for _ in range(READERS))
+        time.sleep(seconds)
+        assert honest() < 5 + 20 * quiet
+
+    try:
+        assert peak_while(server, act) < most
+    finally:
+        for line in lines:
+            line.close()
+
+
 def test_a_crowd_that_reads_no_pack_fills_no_memory_and_delays_no_reader(server: Server) -> None:
     """Each had two MiB of the pack in the registry's memory."""
     revision = ok(server.api().publish(make(server.key, content=os.urandom(20 * MIB))))["revision"]
     path, token = f"/v1/revisions/{revision}/pack", secret(server, "read")
-    lines: list[socket.socket] = []
     reader = server.api(secret(server, "read"))
 
     def read() -> float:
@@ -51,24 +72,12 @@ def test_a_crowd_that_reads_no_pack_fills_no_memory_and_delays_no_reader(server:
         assert len(reader.http.get(path, timeout=60).content) > 20 * MIB
         return time.monotonic() - began
 
-    quiet = read()
-
-    def act() -> None:
-        lines.extend(slow_reader(server, path, token) for _ in range(READERS))
-        time.sleep(15)  # the kernel buffers of a thousand connections are filled
-        assert read() < 5 + 20 * quiet
-
-    try:
-        assert peak_while(server, act) < 256 * MIB
-    finally:
-        for line in lines:
-            line.close()
+    check_crowd(server, path, token, seconds=15, honest=read, most=256 * MIB)
 
 
 def test_strangers_who_ask_for_much_stop_no_one_and_fill_no_memory(server: Server) -> None:
     """The description of the API, which anybody gets, has 180 kB. It was made for each request, and all
     others waited: 16 seconds for a thousand."""
-    lines: list[socket.socket] = []
     api = server.api()
 
     def resolve() -> float:
@@ -77,18 +86,7 @@ def test_strangers_who_ask_for_much_stop_no_one_and_fill_no_memory(server: Serve
         return time.monotonic() - began
 
     resolve()
-    quiet = resolve()
-
-    def act() -> None:
-        lines.extend(slow_reader(server, "/openapi.json", "") for _ in range(READERS))
-        time.sleep(5)
-        assert resolve() < 5 + 20 * quiet
-
-    try:
-        assert peak_while(server, act) < 160 * MIB
-    finally:
-        for line in lines:
-            line.close()
+    check_crowd(server, "/openapi.json", "", seconds=5, honest=resolve, most=160 * MIB)
 
 
 class _Crowd:

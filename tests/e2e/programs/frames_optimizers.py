@@ -152,33 +152,13 @@ def trained(name):
 
 
 def measured(name):
-    before = process().output.observer.snapshot()
-    answer = trained(name)
-    after = process().output.observer.snapshot()
-    torch.compiler.set_stance("force_eager")
-    eager = trained(name)
-    torch.compiler.set_stance("default")
-    return {
-        "traces": after.torch.traces - before.torch.traces,
-        "compilations": after.compilations - before.compilations,
-        "difference": max(float((one - other).abs().max()) for one, other in zip(answer, eager, strict=True)),
-        "why": list(process().all_kinds.explain(())),
-    }
+    answer, eager, counts = recorded_session.with_eager(lambda: trained(name))
+    difference = max(float((one - other).abs().max()) for one, other in zip(answer, eager, strict=True))
+    return {**counts, "difference": difference, "why": list(process().all_kinds.explain(()))}
 
 
 def in_a_child(name):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, json.dumps(measured(name)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {"failed": True}
+    return recorded_session.in_a_child(lambda: measured(name))
 
 
 with contextlib.redirect_stdout(sys.stderr):

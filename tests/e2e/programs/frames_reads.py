@@ -27,34 +27,18 @@ assert what == "compile" or cachesvc_client.wait(60)
 
 
 def measured(name):
-    before = process().output.observer.snapshot()
-    answer = models.RUNS[name]()
-    after = process().output.observer.snapshot()
-    torch.compiler.set_stance("force_eager")
-    eager = models.RUNS[name]()
-    torch.compiler.set_stance("default")
-    return {
-        "traces": after.torch.traces - before.torch.traces,
-        "compilations": after.compilations - before.compilations,
-        "difference": float((answer - eager).detach().abs().max()),
-        "why": list(process().all_kinds.explain(())),
-    }
+    answer, eager, counts = recorded_session.with_eager(models.RUNS[name])
+    difference = float((answer - eager).detach().abs().max())
+    return {**counts, "difference": difference, "why": list(process().all_kinds.explain(()))}
+
+
+def changed(name):
+    models.CHANGES[name]()
+    return measured(name)
 
 
 def in_a_child(name):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            models.CHANGES[name]()
-            os.write(writer, json.dumps(measured(name)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {"failed": True}
+    return recorded_session.in_a_child(lambda: changed(name))
 
 
 with contextlib.redirect_stdout(sys.stderr), torch.no_grad():

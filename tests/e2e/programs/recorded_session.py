@@ -1,5 +1,7 @@
 """Open the session of a program that compiles, records or serves, and publish what it compiled."""
 
+import json
+import os
 from pathlib import Path
 
 import cachesvc_client
@@ -41,3 +43,34 @@ def publish(session, bundle, key_file, whole, name="team/frames", target="model"
         build=Build(measured=measured or {}),
     )
     build_bundle(session.capture(whole=whole), draft, SigningKey.load(Path(key_file)), Path(bundle))
+
+
+def with_eager(run):
+    """Return what ``run()`` returns, what it returns in eager, and how often the first traced and compiled.
+    Import torch before."""
+    import torch
+
+    before = process().output.observer.snapshot()
+    answer = run()
+    after = process().output.observer.snapshot()
+    torch.compiler.set_stance("force_eager")
+    eager = run()
+    torch.compiler.set_stance("default")
+    traces = after.torch.traces - before.torch.traces
+    return answer, eager, {"traces": traces, "compilations": after.compilations - before.compilations}
+
+
+def in_a_child(run):
+    """Return what ``run()`` returns in a child of this process; that it failed, if the child ends before."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, json.dumps(run()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"failed": True}

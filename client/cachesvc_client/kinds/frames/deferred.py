@@ -111,14 +111,14 @@ def record_cuda_graphs(call: imports.Call) -> Any:
     theirs."""
     if _COMPILER in sys.modules:
         return call()
-    compiler = _import_cuda_graphs()
-    compiler.cudagraphify  # noqa: B018 - a name that is not there is an error before the call
-    return with_stand_ins(call.original, {_COMPILER: compiler})(*call.args, **call.kwargs)
+    stand_in = SimpleNamespace(cudagraphify=_import_cuda_graphs().cudagraphify)
+    return with_stand_ins(call.original, {_COMPILER: stand_in})(*call.args, **call.kwargs)
 
 
+@functools.cache
 def _import_cuda_graphs() -> Source:
     """Import PyTorch's CUDA graphs without Inductor's compiler; return what stands for the compiler. Raises
-    ``LookupError`` where they need anything but its functions."""
+    ``LookupError`` where they need anything but its functions. A graph in parts asks for each part."""
     compiler = Source(_COMPILER)
     import_with(_TREES, {_COMPILER: compiler})
     return compiler
