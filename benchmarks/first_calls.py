@@ -186,7 +186,8 @@ def _run(model: str, side: Side, folder: Path, number: int, more: Sequence[str])
 
 def summary(answers: Sequence[Answer]) -> Answer:
     """Return the medians of a model on one side, and all first calls."""
-    steps = {step: _median([one["steps"]["seconds"].get(step, 0.0) for one in answers]) for step in FUNCTIONS}
+    names = dict.fromkeys((*FUNCTIONS, *(step for one in answers for step in one["steps"]["seconds"])))
+    steps = {step: _median([one["steps"]["seconds"].get(step, 0.0) for one in answers]) for step in names}
     firsts = [one["seconds"]["first"] for one in answers]
     taken = [{what: _sum(one, names) for what, names in _PARTS.items()} for one in answers]
     cpu = [one["steps"]["cpu"] for one in answers]
