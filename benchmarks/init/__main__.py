@@ -1,9 +1,9 @@
 """Measure for how many foreign programs ``cachesvc init`` finishes: the first ``warm`` of its spec is green.
 
-The programs are public examples of transformers, diffusers, timm, sentence-transformers and Lightning, each with
-one line that compiles; their models are small and have random weights (``hub.py``). For each: ``init PROGRAM``,
-``warm`` of the spec as it was written, and a start of the program by ``cachesvc run``. Exit status 1 if fewer than
-the aim are green. ``make bench-init`` makes the environment and runs it.
+The programs are public examples of transformers, diffusers, timm, sentence-transformers and Lightning, each
+with one line that compiles; their models are small and have random weights (``hub.py``). For each: ``init``,
+``warm`` of the spec as it was written, and a start of the program by ``cachesvc run``. Exit status 1 if fewer
+than the aim are green. ``make bench-init`` makes the environment and runs it.
 """
 
 from __future__ import annotations

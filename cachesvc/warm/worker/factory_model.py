@@ -24,6 +24,7 @@ from cachesvc_client.environment import model_hash
 
 from ..spec.inputs import Argument, InputSet, TensorSpec
 from ..spec.plan import Job
+from ..spec.toml_table import MADE_BY
 from .phase import GraphBreak, ModelFacts, Times
 from .steady import Steady, alternate
 from .user_code import UserCodeError, one_line
@@ -272,7 +273,8 @@ def _device(name: str) -> torch.device:
 
 def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     """Call the factory and return (module or callable, inputs or ``None``)."""
-    model = _call(job.spec.factory, dict(job.spec.args), job)  # type: ignore[arg-type]
+    arguments = {name: _made(value, job) for name, value in dict(job.spec.args).items()}  # type: ignore[arg-type]
+    model = _call(job.spec.factory, arguments, job)
     inputs = None
     if isinstance(model, tuple) and len(model) == 2 and callable(model[0]):
         model, inputs = model
@@ -282,6 +284,16 @@ def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     if isinstance(model, torch._dynamo.OptimizedModule):
         raise UserCodeError(f"{job.spec.factory} returned a compiled module: return the plain one")
     return model, inputs
+
+
+def _made(value: Any, job: Job) -> Any:
+    """Return an argument of the factory; one that names what makes it is made."""
+    if isinstance(value, list):
+        return [_made(item, job) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: _made(item, job) for name, item in value.items() if name != MADE_BY}
+    return _call(value[MADE_BY], made, job) if MADE_BY in value else made
 
 
 def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:

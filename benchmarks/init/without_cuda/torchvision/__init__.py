@@ -1,6 +1,7 @@
 """Import torchvision, whose wheel is for CUDA, beside a torch for the CPU.
 
-It lies where tools/frameworks_env.sh put it. Its import asks for a schema of two operators that this torch cannot load; no program here calls them.
+tools/frameworks_env.sh says where it is. Its import asks for a schema of two operators that this torch cannot
+load; no program here calls them.
 """
 
 import sys
