@@ -84,7 +84,7 @@ def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None
         run = run_observed(words, seconds)
     except OSError as error:
         raise InvalidRequest(f"{words[0]}: {error.strerror}", "give the command that starts it") from None
-    if not run.seen:
+    if not (run.seen or run.uncalled):
         raise NotFound(
             "the program called nothing that torch.compile made"
             + (f" (it ended with status {run.status})" if run.status else ""),

@@ -1,10 +1,9 @@
 """Embed sentences: https://sbert.net/docs/sentence_transformer/usage/usage.html, with torch.compile."""
 
-import torch
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2", device="cpu")
-model[0].auto_model = torch.compile(model[0].auto_model, dynamic=True)
+model.compile()
 
 sentences = ["the food is good", "plants create food through a process", "it is a theory"]
 embeddings = model.encode(sentences)

@@ -65,7 +65,13 @@ class SpecMaker:
         """Return the spec of what was seen."""
         self._environment()
         expressed = [self._add(seen, ident) for seen, ident in _named(run.seen)]
-        if not all(expressed):
+        if not expressed:
+            # Lightning calls the functions of a compiled module, and not what torch.compile returned.
+            self.spec.notes += [
+                f"{one.what} (compiled at {one.where}) has no target: no call of it was seen"
+                for one in run.uncalled
+            ]
+        if not all(expressed) or not expressed:
             self._add_script(run.status)
         return self.spec
 

@@ -25,8 +25,8 @@ class NotPlain(Exception):
 def written_call(frame: FrameType, called: CodeType) -> tuple[str, str, dict[str, Any]] | None:
     """Return module, name and arguments of what the frame's line calls now, which a spec may call again.
 
-    ``called``: the code that the line runs. ``None``: the line calls no function or class of a module by its name, or no source is there. Raise
-    ``NotPlain`` if an argument is not a plain value.
+    ``called``: the code that the line runs. Return ``None`` if the line calls no function or class of a
+    module by its name, or no source is there. Raise ``NotPlain`` if an argument is not a plain value.
     """
     node = _call_node(frame.f_code, frame.f_lasti)
     place = _place(node.func, frame) if node is not None else None
