@@ -1,5 +1,5 @@
-"""Test a spec of another program: what it cannot build is one line, and what it makes under a name in use takes
-nothing from the program whose name that is."""
+"""Test a spec of another program: what it cannot build is one line, and what it makes under a name in use
+takes nothing from the program whose name that is."""
 
 from __future__ import annotations
 
