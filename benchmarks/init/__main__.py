@@ -23,10 +23,10 @@ import tomllib
 
 from benchmarks.conditions import commit, hardware, keep, now
 from benchmarks.hosts import QUICK, ROOT, Host, Registry, exit_status, registry
+from benchmarks.init.table import RESULT
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = ROOT / ".torch" / "frameworks" / "bin" / "python"
-RESULT = ROOT / "benchmarks" / "results" / "init.json"
 AIM = 8
 SCALAR = {**QUICK, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
 """A compile without vector instructions takes a third of the CPU time less, and says as much about init."""

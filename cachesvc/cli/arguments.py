@@ -31,7 +31,7 @@ def examples(*lines: str) -> str:
 
 def parse_option(build: Callable[[], T], option: str = "") -> T:
     """Return what ``build`` makes of an option. A ``ValueError`` of ``build`` becomes ``InvalidRequest``, and
-    names the option where it is given."""
+    names the option if the caller does."""
     try:
         return build()
     except ValueError as error:

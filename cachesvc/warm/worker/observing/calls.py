@@ -271,7 +271,7 @@ def _called(program: FrameType, library: FrameType) -> tuple[CodeType, Candidate
         return None
     module, name, values = call
     candidate = Candidate(module, name, getattr(sys.modules.get(module), "__file__", "") or "")
-    _give(candidate, values)
+    _add_arguments(candidate, values)
     return library.f_code, candidate
 
 
@@ -286,12 +286,12 @@ def _candidate(frame: FrameType, name: str, module: str) -> Candidate:
     values = {key: frame.f_locals[key] for key in names if key != "self" and key in frame.f_locals}
     if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         candidate.problem = f"{name} takes *args or **kwargs"
-    _give(candidate, values)
+    _add_arguments(candidate, values)
     return candidate
 
 
-def _give(candidate: Candidate, values: dict[str, Any]) -> None:
-    """Give a candidate its arguments as a spec writes them, or the problem of one that it cannot write."""
+def _add_arguments(candidate: Candidate, values: dict[str, Any]) -> None:
+    """Add a candidate's arguments as a spec writes them, or the problem of one that it cannot write."""
     for key, value in values.items():
         if value is None:
             continue
@@ -305,7 +305,7 @@ def _written(value: Any) -> Any:
     """Return an argument as a spec writes it; ``None`` for what it has no form for.
 
     A configuration is a call of its class: a dataclass with its fields, one of Hugging Face with what differs
-    from its default. A dtype or device is its name, which libraries take, as the proof of the factory shows.
+    from its default. A dtype or device is its name, which libraries accept, as the proof of the factory shows.
     """
     torch = sys.modules["torch"]
     left_out = ("transformers_version", "model_type")

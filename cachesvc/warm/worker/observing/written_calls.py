@@ -1,7 +1,7 @@
 """Read a call of the program as its source has it: what is called, and with which plain arguments.
 
-A library's function has changed its parameters when it makes a module: ``from_pretrained`` takes keywords out
-of them. The source of the program's own line has them as given. Nothing of the program is run for this.
+A library's function has changed its parameters when it makes a module: ``from_pretrained`` removes keywords
+from them. The source of the program's own line has them as written. Nothing of the program is run for this.
 """
 
 from __future__ import annotations
