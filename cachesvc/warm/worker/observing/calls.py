@@ -305,7 +305,7 @@ def _written(value: Any) -> Any:
     """Return an argument as a spec writes it; ``None`` for what it has no form for.
 
     A configuration is a call of its class: a dataclass with its fields, one of Hugging Face with what differs
-    from its default. A dtype or device is its name, which libraries accept, as the proof of the factory shows.
+    from its default. A dtype or device is its name: the proof of the factory shows whether it is accepted.
     """
     torch = sys.modules["torch"]
     left_out = ("transformers_version", "model_type")
