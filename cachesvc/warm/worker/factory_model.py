@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -24,10 +23,9 @@ from cachesvc_client.environment import model_hash
 
 from ..spec.inputs import Argument, InputSet, TensorSpec
 from ..spec.plan import Job
-from ..spec.toml_table import MADE_BY
 from .phase import GraphBreak, ModelFacts, Times
 from .steady import Steady, alternate
-from .user_code import UserCodeError, one_line
+from .user_code import UserCodeError, call_by_name, make_argument, one_line
 
 LATER_SECONDS = 10.0
 """Seconds after which a process makes no more later calls, however many runs the spec asks for."""
@@ -64,7 +62,9 @@ class FactoryModel:
         if input_set is None:
             return _on_device(_arguments(self._factory_inputs, self.spec.factory), self.device)
         if input_set.call:
-            return _on_device(_arguments(_call(input_set.call, {}, self.job), input_set.call), self.device)
+            return _on_device(
+                _arguments(call_by_name(input_set.call, {}, self.job), input_set.call), self.device
+            )
         return self._build_arguments(input_set)
 
     def describe(self) -> ModelFacts:
@@ -96,7 +96,9 @@ class FactoryModel:
     def first_calls(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
         """Time the first call of every input set in the declared order."""
         sets = {name: self.inputs(name) for name in self.input_names}
-        return {name: Times(self._time_call(function, name, sets[name], what)) for name in self.input_names}
+        return {
+            name: Times(self._time_call(function, name, sets[name], what)) for name in self.input_names
+        }
 
     def later_calls(self, function: Callable[..., Any], what: str) -> None:
         """Make the calls after the first one, which may compile too: a size turns dynamic, a CUDA graph is
@@ -166,7 +168,9 @@ class FactoryModel:
 
         return alternate(self.spec.runs, compiled=call_compiled, eager=call_eager)
 
-    def _time_call(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
+    def _time_call(
+        self, function: Callable[..., Any], name: str, arguments: Arguments, what: str
+    ) -> float:
         self._synchronise()
         begin = time.perf_counter()
         self._call(function, name, arguments, what)
@@ -273,8 +277,8 @@ def _device(name: str) -> torch.device:
 
 def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     """Call the factory and return (module or callable, inputs or ``None``)."""
-    arguments = {name: _made(value, job) for name, value in dict(job.spec.args).items()}  # type: ignore[arg-type]
-    model = _call(job.spec.factory, arguments, job)
+    arguments = {name: make_argument(value, job) for name, value in dict(job.spec.args).items()}  # type: ignore[arg-type]
+    model = call_by_name(job.spec.factory, arguments, job)
     inputs = None
     if isinstance(model, tuple) and len(model) == 2 and callable(model[0]):
         model, inputs = model
@@ -286,46 +290,10 @@ def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     return model, inputs
 
 
-def _made(value: Any, job: Job) -> Any:
-    """Return an argument of the factory; one that names what makes it is made."""
-    if isinstance(value, list):
-        return [_made(item, job) for item in value]
-    if not isinstance(value, dict):
-        return value
-    made = {name: _made(item, job) for name, item in value.items() if name != MADE_BY}
-    return _call(value[MADE_BY], made, job) if MADE_BY in value else made
-
-
-def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:
-    """Import ``module:function`` and call it."""
-    module_name, _, names = path.partition(":")
-    try:
-        function: Any = importlib.import_module(module_name)
-    except Exception as error:
-        folders = ", ".join([job.folder, *job.spec.paths])
-        raise UserCodeError(
-            f"{path}: cannot import {module_name} (from {folders}): {one_line(error)}"
-        ) from error
-    for name in names.split("."):
-        function = getattr(function, name, None)
-    if not callable(function):
-        raise UserCodeError(f"{path}: {module_name} has no function {names}")
-    try:
-        return function(**arguments)
-    except Exception as error:
-        raise UserCodeError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
-
-
 def _positional_hint(error: BaseException) -> str:
     """Return how inputs have an argument without a name, for a call with a name that the model lacks."""
     if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
         return ' (an argument without a name stands in the list "*" of the inputs)'
-    return ""
-
-
-def _missing_hint(error: Exception, job: Job) -> str:
-    if isinstance(error, FileNotFoundError) and not job.spec.cwd:
-        return '; targets run in an empty folder: set cwd = "." to run in the spec\'s'
     return ""
 
 
