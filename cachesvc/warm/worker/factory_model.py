@@ -96,9 +96,7 @@ class FactoryModel:
     def first_calls(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
         """Time the first call of every input set in the declared order."""
         sets = {name: self.inputs(name) for name in self.input_names}
-        return {
-            name: Times(self._time_call(function, name, sets[name], what)) for name in self.input_names
-        }
+        return {name: Times(self._time_call(function, name, sets[name], what)) for name in self.input_names}
 
     def later_calls(self, function: Callable[..., Any], what: str) -> None:
         """Make the calls after the first one, which may compile too: a size turns dynamic, a CUDA graph is
@@ -168,9 +166,7 @@ class FactoryModel:
 
         return alternate(self.spec.runs, compiled=call_compiled, eager=call_eager)
 
-    def _time_call(
-        self, function: Callable[..., Any], name: str, arguments: Arguments, what: str
-    ) -> float:
+    def _time_call(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
         self._synchronise()
         begin = time.perf_counter()
         self._call(function, name, arguments, what)
