@@ -57,7 +57,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 
 .DEFAULT_GOAL := help
 .PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers matrix differences forms deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-start bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
+	types contracts release-check bench bench-start bench-init bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -264,6 +264,9 @@ bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 
 bench-start: $(STAMP)  ## a service from exec to its first answer, with and without cachesvc (ARGS="--models bert --rounds 3")
 	@$(BIN)/python benchmarks/service_start.py $(ARGS)
+
+bench-init: $(STAMP) .torch/frameworks/.ready  ## init and the first warm of ten public examples of frameworks (ARGS=timm_train: one)
+	@$(BIN)/python -m benchmarks.init $(ARGS)
 
 bench-registry: $(STAMP)  ## what a registry carries, over both columns of real servers; needs wrk
 	@$(BIN)/python -m benchmarks.registry $(ARGS)

@@ -28,6 +28,8 @@ SHARE = 20
 most, however large the index is and however often someone asks."""
 MOST_NAMESPACES = 1000
 """Namespaces that are shown with their names: those that hold most."""
+MOST_NAMES = 1000
+"""Names whose starts are shown: those with most."""
 
 _READER = Token("metrics", "the metrics", Role.read, ANY)
 """Who reads the misses of every namespace; its rows are shown with names only where the operator says so."""
@@ -73,6 +75,7 @@ class RegistryGauges(Collector):
     def __init__(self, registry: Registry, *, namespaces: bool) -> None:
         self._namespaces = namespaces
         self._holdings = SharedRead("the gauges of the registry", read=lambda: read_holdings(registry))
+        self._names = SharedRead("the starts of names", read=lambda: _starts_of_names(registry))
 
     def describe(self) -> tuple[Metric, ...]:
         """Returns nothing, so that a collector's registration reads no index."""
@@ -86,6 +89,21 @@ class RegistryGauges(Collector):
             yield from _sums(holdings)
             if self._namespaces:
                 yield from _by_namespace(holdings)
+                yield _by_name(self._names.get() or {})
+
+
+def _starts_of_names(registry: Registry) -> dict[str, dict[str, int]]:
+    with registry.index.read() as unit:
+        return unit.sums.starts_of_names(MOST_NAMES)
+
+
+def _by_name(names: dict[str, dict[str, int]]) -> Metric:
+    text = "Starts as services reported them of the revisions that are kept, by name and state."
+    family = GaugeMetricFamily("cachesvc_name_starts", text, labels=["name", "state"])
+    for name, counts in names.items():
+        for state, count in counts.items():
+            family.add_metric([name, state], count)
+    return family
 
 
 class MirrorGauges(Collector):

@@ -29,12 +29,13 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def parse_option(build: Callable[[], T]) -> T:
-    """Returns what ``build`` makes of an option. A ``ValueError`` of ``build`` becomes ``InvalidRequest``."""
+def parse_option(build: Callable[[], T], option: str = "") -> T:
+    """Return what ``build`` makes of an option. A ``ValueError`` of ``build`` becomes ``InvalidRequest``, and
+    names the option if the caller does."""
     try:
         return build()
     except ValueError as error:
-        raise InvalidRequest(str(error)) from None
+        raise InvalidRequest(f"{option}: {error}" if option else str(error)) from None
 
 
 def parse_namespace(text: str) -> Namespace:

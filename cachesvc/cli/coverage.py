@@ -118,9 +118,9 @@ def coverage(
         machine=machine,
         changes=changes,
         targets=tuple(target or ()),
-        model=parse_option(lambda: Digest(model)) if model else None,
+        model=parse_option(lambda: Digest(model), "--model") if model else None,
     )
-    fallback = parse_option(lambda: tuple(map(Tag, tag_fallback or ())))
+    fallback = parse_option(lambda: tuple(map(Tag, tag_fallback or ())), "--tag-fallback")
     covered = cover(
         config,
         parse_name(name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,10 @@ from cachesvc_client.wire.text import count_text
 from . import app
 from .signals import interruptible
 
-EPILOG = "Exit status: 0 a spec was written; 2 bad option; 4 the program compiled nothing; 6 disk."
+EPILOG = (
+    "Exit status: 0 a spec was written; 2 bad option; 4 the program compiled nothing, or nothing that a spec "
+    "can express; 6 disk; with --warm or after its question that of cachesvc warm."
+)
 
 
 @app.command(
@@ -32,6 +36,12 @@ def init(
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=1, help="End the program after so many seconds, for a service.")
+    ] = None,
+    warm: Annotated[
+        bool | None,
+        typer.Option(
+            "--warm/--no-warm", help="Run cachesvc warm with the spec; by default ask on a terminal."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a spec that is there.")] = False,
 ) -> None:
@@ -49,12 +59,23 @@ def init(
     try:
         with interruptible():
             _init(words, out, chosen, seconds)
+            if _asked(out) if warm is None else warm:
+                raise typer.Exit(subprocess.call([sys.executable, "-m", "cachesvc", "warm", str(out)]))
     except KeyboardInterrupt:
         typer.echo("\ninterrupted; no spec was written", err=True)
         raise typer.Exit(130) from None
 
 
+def _asked(out: Path) -> bool:
+    """Ask on a terminal whether to warm now; elsewhere say the command."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return typer.confirm(f"run cachesvc warm {out} now?", default=True)
+    typer.echo(f"next: cachesvc warm {out}")
+    return False
+
+
 def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None:
+    """Write the spec. Raise ``NotFound`` if the program has nothing for it."""
     from cachesvc.warm.init import spec_text
     from cachesvc.warm.init.project import SpecMaker
     from cachesvc.warm.worker.observing.program import run_observed
@@ -63,7 +84,7 @@ def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None
         run = run_observed(words, seconds)
     except OSError as error:
         raise InvalidRequest(f"{words[0]}: {error.strerror}", "give the command that starts it") from None
-    if not run.seen:
+    if not (run.seen or run.uncalled):
         raise NotFound(
             "the program called nothing that torch.compile made"
             + (f" (it ended with status {run.status})" if run.status else ""),
@@ -80,8 +101,10 @@ def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None
     sets = sum(len(target.inputs) for target in spec.targets)
     counts = f"{count_text(len(spec.targets), 'target')}, {count_text(sets, 'input set')}"
     typer.echo(f"wrote {out}: {spec.name}, {counts}")
-    if spec.targets:
-        typer.echo(f"next: cachesvc warm {out}")
+    if not spec.targets:
+        raise NotFound(
+            "the spec has no target", f"write the factories that {out} names, then: cachesvc warm {out}"
+        )
 
 
 def _name(name: str | None, out: Path) -> str:

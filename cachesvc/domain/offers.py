@@ -12,6 +12,7 @@ from cachesvc_client.wire.compare import (
     withdrawn_difference,
 )
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.provenance import CLEAN
 from cachesvc_client.wire.manifest.requirement import Requirement
 
 CACHED_REQUIREMENTS = 64
@@ -54,7 +55,8 @@ def withheld(row: OfferFacts) -> Difference | None:
         return withdrawn_difference(row.revision, "its signer was removed")
     if row.require is None or row.lane:
         return None
-    difference = _requirement(row.require).difference(row.builder, row.source_ref, None)
+    # The files of the checkout were held to it at the commit, and the index does not repeat what they were.
+    difference = _requirement(row.require).difference(row.builder, row.source_ref, CLEAN)
     if difference is None:
         return None
     return withdrawn_difference(row.revision, f"{difference}; the namespace requires {row.require}")

@@ -219,7 +219,9 @@ def _commit(
             ancestors = unit.ancestry.of(verified.manifest)
             demand_vouched(unit, token, verified, request.deed)
             demand_required(unit, verified)
-            published = _record(registry, unit, token, upload, verified, ancestors, received)
+            published = _record(
+                registry, unit, token, upload, verified, ancestors, received, repeats=request.deed is not None
+            )
             demand_line(unit, verified)
             webhooks.announce_publication(registry, unit, manifest, published, request.deed)
             if request.deed:
@@ -238,7 +240,11 @@ def _record(
     verified: Accepted,
     ancestors: Sequence[Ancestor],
     received: tuple[Digest, int] | None,
+    *,
+    repeats: bool,
 ) -> Published:
+    """Record the revision and make it the head. ``repeats``: an operator's tag or rollback repeats the bytes
+    of another revision; what a builder sends again may replace a pack that the store has altered."""
     manifest = verified.manifest
     if received is None:
         demand_lease(registry, upload)
@@ -253,13 +259,16 @@ def _record(
     signers, quota = unit.signers.accepted(upload.namespace)
     if verified.signer not in signers:
         raise Untrusted(f"key {verified.signer.short} may no longer sign for {upload.namespace}")
-    demand_room(registry, unit, upload.namespace, manifest.pack.size, quota)
+    # What repeats a pack of the namespace names the object that is there; the received one is collected.
+    pack, until = manifest.pack, registry.now + registry.limits.grace_seconds
+    same = unit.objects.hold_same(upload.namespace, pack.digest, pack.size, until) if repeats else None
+    demand_room(registry, unit, upload.namespace, 0 if same else pack.size, quota)
     provenance = verified.provenance
     published = Published(
         revision=verified.revision,
         envelope=verified.envelope,
         signer=verified.signer,
-        pack_key=upload.key,
+        pack_key=same or upload.key,
         published=registry.now,
         published_by=token.token,
         builder=provenance.builder if provenance else None,

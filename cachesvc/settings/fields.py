@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     log: Literal["text", "json"] = "text"
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
     metrics_namespaces: bool = False
-    """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
+    """Show bytes, entries and quota of each namespace in ``/metrics``, and the starts of each name.
     ``/metrics`` asks for no token: turn this on where it is kept inside."""
     peers: bool = False
     """Have agents of nodes (``cachesvc node --peers``) find packs at each other: the registry passes

@@ -214,3 +214,18 @@ def test_an_interrupt_while_the_modules_load_is_no_traceback(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
+
+
+WRONG = {
+    "coverage team/x --model xyz": "--model: not a digest",
+    "coverage team/x --tag-fallback a/b": "--tag-fallback: not a tag",
+    "admin tokens create --label a --role read -n team --lane A!B": "--lane: not a lane",
+    "admin --local --data absent restore x --digest 12": "--digest: not a digest",
+    "admin quarantine set abc --why x -n T!": "--namespace: not a namespace",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_value_names_its_option(server_program, words):
+    status, out, errors = server_program(*words.split())
+    assert (status, out) == (2, "") and errors.startswith(f"error: {WRONG[words]}"), errors

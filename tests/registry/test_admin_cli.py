@@ -538,6 +538,7 @@ def test_statistics_and_collection_are_shown(
     assert "1 hit" in text and "80.0 s" in text and "heaviest" in text
     plan = admin("gc")
     assert plan.status == 0 and "would remove 0 revisions" in plan.out and "--apply" in plan.err
+    assert "the policies keep what there is: " in plan.err, "a plan of nothing has its reason"
     result = admin("gc", "--apply", "--json").json
     assert result["applied"] and set(result["collected"]) == {"revisions", "uploads", "objects", "entries"}
 

@@ -19,7 +19,7 @@ from cachesvc.bootstrap.parts import limits_of
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.entries import inventory as inventory_index
 from cachesvc.index.entries.search import Search
-from cachesvc.registry import audit, inventory, reports, resolve
+from cachesvc.registry import audit, inventory, publish, reports, resolve
 from cachesvc.registry.trust import signers
 from cachesvc.registry.upkeep import fsck, gc, quarantine
 from cachesvc.registry.upkeep import retention as changes
@@ -28,8 +28,8 @@ from cachesvc.schema.upkeep import Finding
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
-from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.requests.protocol import ResolveRequest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
+from cachesvc_client.wire.requests.protocol import CommitRequest, ResolveRequest
 from cachesvc_client.wire.requests.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
@@ -190,6 +190,39 @@ def test_a_quota_stops_uploads_at_begin_and_at_commit(reg: Inside) -> None:
     assert targets(reg) == {"t1"}
     changes.delete_entry(reg.registry, ROOT, first.manifest.entry, None)
     assert reg.commit(early, second).created
+
+
+def test_a_tag_costs_no_bytes_and_has_the_pack_as_long_as_any_revision_has_it(reg: Inside) -> None:
+    """Fail on code that counts the bytes of a tag, or collects them with the first of the two entries."""
+    first = new_publication(reg, 1)
+    reg.publish(first)
+    tagged = dataclasses.replace(
+        first.manifest, statement=dataclasses.replace(first.manifest.statement, tag=Tag("prod"))
+    )
+    again = Publication(tagged, reg.key.sign(tagged), first.pack)
+    upload = reg.begin(again)
+    reg.put(upload, again.pack)
+    keep(reg, quota_bytes=len(first.pack) + 10)
+    request = CommitRequest(again.envelope.decode(), None, deed="tag")
+    assert publish.commit(reg.registry, ROOT, upload, request).created
+    (row,) = changes.list_namespaces(reg.registry, ROOT)
+    assert (row.revisions, row.bytes) == (2, len(first.pack))
+    reg.clock.now += 10 * DAY
+    gc.collect(reg.registry)
+    keys = stored_keys(reg)
+    assert len(keys) == 1, "what was sent for the tag is collected"
+    changes.delete_entry(reg.registry, ROOT, first.manifest.entry, None)
+    reg.clock.now += 10 * DAY
+    gc.collect(reg.registry)
+    assert stored_keys(reg) == keys
+    changes.delete_entry(reg.registry, ROOT, tagged.entry, None)
+    reg.clock.now += 10 * DAY
+    gc.collect(reg.registry)
+    assert stored_keys(reg) == []
+
+
+def stored_keys(reg: Inside) -> list[str]:
+    return sorted(one.key for one in reg.registry.packs.blobs.list())
 
 
 def test_limits_of_the_settings_apply_to_a_namespace_without_its_own(reg: Inside) -> None:

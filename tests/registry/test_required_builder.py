@@ -20,8 +20,8 @@ from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import InvalidRequest, NotFound, Untrusted
-from cachesvc_client.wire.manifest.provenance import BuilderIdentity
+from cachesvc_client.wire.errors import NotFound, Untrusted
+from cachesvc_client.wire.manifest.provenance import BuilderIdentity, Dependency
 from cachesvc_client.wire.names import Name, Namespace, ShortName
 from cachesvc_client.wire.requests.protocol import ResolveRequest
 
@@ -39,11 +39,13 @@ def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
         yield registry
 
 
-def built(reg: Inside, builder: BuilderIdentity | None, **made: object) -> Publication:
-    """Return a revision whose provenance names ``builder``."""
+def built(
+    reg: Inside, builder: BuilderIdentity | None, checkout: Dependency | None = None, **made: object
+) -> Publication:
+    """Return a revision whose provenance names ``builder``, and the checkout that the builder found."""
     plain = make(reg.key, **made)
     statement = plain.manifest.statement
-    origin = BuildOrigin("warm.toml", Digest.of(b"spec"), (), builder)
+    origin = BuildOrigin("warm.toml", Digest.of(b"spec"), (checkout,) if checkout else (), builder)
     name = Name(statement.namespace, statement.name, statement.tag)
     facts = origin.provenance(name, statement.lane, statement.target, FINGERPRINT, ("host",))
     manifest = replace(plain.manifest, attestation=origin.statement(facts, plain.manifest.pack))
@@ -95,8 +97,21 @@ def test_a_requirement_reaches_a_replica_without_a_shared_store_within_5_seconds
     assert codec.parse_json(answer, limit=len(answer), what="the answer")["rejected"]
 
 
-def test_a_namespace_cannot_require_how_the_files_of_a_checkout_were(reg: Inside) -> None:
-    """The index does not hold that, so what was published before could not be withheld."""
-    request = RequireRequest(f"{REQUIRED}, tree=clean")
-    with pytest.raises(InvalidRequest, match="CACHESVC_REQUIRE"):
-        provenance.set_requirement(reg.registry, ROOT, Namespace("team"), request)
+def test_a_namespace_refuses_what_was_built_from_changed_files_from_then_on(reg: Inside) -> None:
+    checkouts = {
+        tree: Dependency(
+            "checkout", "git+https://github.com/org/app", {"gitCommit": "1" * 40}, {"tree": tree}
+        )
+        for tree in ("clean", "changed", "unknown")
+    }
+    before = built(reg, BUILDER, checkouts["changed"], target="before")
+    reg.bundle(before, token=JOB)
+    require(reg, f"{REQUIRED}, tree=clean")
+    for tree in ("changed", "unknown", None):
+        made = built(reg, BUILDER, checkouts.get(tree or ""), target=f"{tree}")
+        with pytest.raises(Untrusted, match="tree=clean, and it was built from "):
+            reg.bundle(made, token=JOB)
+    clean = built(reg, BUILDER, checkouts["clean"], target="clean")
+    reg.bundle(clean, token=JOB)
+    offered = {row.revision for row in reg.resolve().revisions}
+    assert offered == {before.revision, clean.revision}, "what was there is held to the builder alone"

@@ -161,6 +161,8 @@ def test_misses_of_all_names_have_a_reason_and_what_to_do(reg: Inside) -> None:
     assert 'cachesvc_miss_starts{reason="no-such-name"} 2.0' in shown
     assert 'cachesvc_miss_seconds{reason="no-such-tag"} 40.0' in shown
     assert 'cachesvc_name_miss_starts{name="team/bret:latest",reason="no-such-name"} 1.0' in shown
+    assert 'cachesvc_name_starts{name="team/bert:latest",state="inert"}' in shown
+    assert "bert" not in Metrics(reg.registry, lambda: 0).render().decode()
     assert "bret" not in Metrics(reg.registry, lambda: 0).render().decode()
     assert [one.wanted.spent for one in answer.rows] == [50.0, 40.0, 30.0, 20.0, 9.0]
     reg.publish(make(reg.key, fingerprint=NEW_TORCH, content=b"new"))

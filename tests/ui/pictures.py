@@ -28,7 +28,9 @@ COLD = "llm/llama-8b decode/bf16/default NVIDIA L40S"
 """The entry that goes cold on the last day."""
 DAYS = 16
 """Days with starts."""
-WIDTH = 1200
+WIDTH, NARROW = 1440, 390
+ON_A_PHONE = ("web-overview", "web-name", "web-misses")
+"""Pages that are taken in the narrow width too."""
 GPUS = (("NVIDIA H200", "9.0"), ("NVIDIA A100-SXM4-80GB", "8.0"), ("NVIDIA L40S", "8.9"))
 NAMES = {
     "llm/llama-8b": ("prefill/bf16/default", "decode/bf16/default", "decode/bf16/max-autotune"),
@@ -85,6 +87,8 @@ def pictures(one: Site) -> dict[str, str]:
         "web-overview": "/ui",
         "web-coverage": "/ui/coverage/team/llm/llama-8b",
         "web-explain": f"/ui/explain/team/llm/llama-8b?environment={here}",
+        "web-name": "/ui/names/team/llm/llama-8b",
+        "web-misses": "/ui/misses",
     }
 
 
@@ -122,6 +126,10 @@ def main() -> None:
         for name, path in pictures(one).items():
             page.goto(one.url + path)
             picture(page, FOLDER / f"{name}.png")
+        page.set_viewport_size({"width": NARROW, "height": 300})
+        for name in ON_A_PHONE:
+            page.goto(one.url + pictures(one)[name])
+            picture(page, FOLDER / f"{name}-{NARROW}.png")
         chromium.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -112,6 +113,113 @@ def test_each_way_to_compile_a_module_is_seen_and_training_is_told_from_inferenc
     assert (targets[1]["grad"], targets[1]["autocast"]) == ("no_grad", "bfloat16")
 
 
+CONFIGURED = """\
+import dataclasses, torch
+
+@dataclasses.dataclass
+class Inner:
+    act: str = "relu"
+
+@dataclasses.dataclass
+class Config:
+    width: int = 8
+    inner: Inner = dataclasses.field(default_factory=Inner)
+
+class Configured(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(config.width, config.width) for _ in range(3))
+        self.act = getattr(torch.nn.functional, config.inner.act)
+
+    def forward(self, x):
+        for layer in self.layers[1:]:
+            x = self.act(layer(x))
+        return x
+"""
+
+
+def test_a_model_of_a_dataclass_is_made_of_it_and_marked_dimensions_are_kept(project, tmp_path):
+    (tmp_path / "configured.py").write_text(CONFIGURED)
+    done, text = project(
+        "import torch\nfrom configured import *\n"
+        + EAGER
+        + "model = torch.compile(Configured(Config(16, Inner('gelu'))).eval())\n"
+        "x = torch.ones(2, 16)\n"
+        "torch._dynamo.mark_dynamic(x, 0)\n"
+        "with torch.no_grad():\n"
+        "    model(x)\n"
+        "    model(torch.ones(5, 16))\n"
+    )
+    assert done.returncode == 0, done.stderr
+    (target,) = tomllib.loads(text)["target"]
+    inner = {"()": "configured:Inner", "act": "gelu"}
+    assert (target["factory"], target["args"]) == (
+        "configured:Configured",
+        {"config": {"()": "configured:Config", "width": 16, "inner": inner}},
+    )
+    sets = [one["*"][0] for one in target["inputs"].values()]
+    assert sets == [
+        {"shape": [2, 16], "dtype": "float32", "dynamic": [0]},
+        {"shape": [5, 16], "dtype": "float32"},
+    ]
+
+
+LIBRARY = """\
+import torch
+
+class Loaded(torch.nn.Module):
+    @classmethod
+    def from_pretrained(cls, folder, *args, **kwargs):
+        return cls._load(folder, *args, **kwargs)
+
+    @classmethod
+    def _load(cls, folder, **kwargs):
+        return cls(kwargs.pop("sizes"), **kwargs)
+
+    def __init__(self, sizes, act=None):
+        super().__init__()
+        self.linear = torch.nn.Linear(*sizes)
+        self.act = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[act]
+
+    def forward(self, x):
+        return self.act(self.linear(x))
+"""
+
+
+def test_a_call_of_a_library_is_the_factory_as_the_program_has_it_written(project, tmp_path):
+    library = tmp_path / "site-packages" / "library"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(LIBRARY)
+    done, text = project(
+        "import sys, argparse, torch\nsys.path.insert(0, 'site-packages')\nfrom library import Loaded\n"
+        + EAGER
+        + "options = argparse.Namespace(act='gelu', width=16)\n"
+        "model = Loaded.from_pretrained('folder', sizes=[options.width, 4], act=options.act)\n"
+        "torch.compile(model)(torch.ones(2, 16))\n"
+    )
+    # No builder has the library, so that no process proves it: what was tried is said.
+    assert "does library:Loaded.from_pretrained build it?" in done.stderr, text
+
+
+def test_a_module_whose_methods_are_called_is_warmed_with_the_whole_program(project):
+    done, text = project(
+        HEAD + EAGER + "compiled = torch.compile(Net(8))\ncompiled._orig_mod(torch.ones(2, 8))\n"
+    )
+    assert "Net (compiled at serve.py:4) has no target: no call of it was seen" in done.stdout, done.stderr
+    assert [one["script"] for one in tomllib.loads(text)["target"]] == ["serve.py"]
+
+
+def test_what_the_program_compiles_whole_is_compiled_under_observation_too(project, tmp_path):
+    (tmp_path / "configured.py").write_text(CONFIGURED)
+    done, text = project(
+        "import torch\nfrom configured import *\n"
+        "model = torch.compile(Configured(Config()), fullgraph=True, backend='eager')\n"
+        "print('answer', tuple(model(torch.ones(2, 8)).shape))\n"
+    )
+    assert "answer (2, 8)" in done.stdout, done.stderr
+    assert "its backend is 'eager'" in text
+
+
 def test_what_has_no_target_is_said_in_one_line_with_a_stub_and_the_script_stands_in(project, tmp_path):
     done, text = project(
         HEAD + EAGER + "@torch.compile\n"
@@ -170,6 +278,36 @@ def test_a_program_without_compiles_writes_nothing(project, mistake):
     done, text = project(program)
     assert (done.returncode, text) == (status, "")
     assert message in done.stderr
+
+
+def test_a_spec_without_a_target_is_no_success(project):
+    done, text = project(
+        "import torch\nf = torch.compile(lambda x: x + 1, backend='eager')\n"
+        "f(torch.ones(2))\nraise SystemExit(3)\n"
+    )
+    assert done.returncode == 4 and "# factory" in text
+    assert "the spec has no target (write the factories that warm.toml names" in done.stderr
+
+
+def test_init_asks_on_a_terminal_whether_to_warm(tmp_path, plain_environment):
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "serve.py").write_text(HEAD + EAGER + "torch.compile(build(8))(torch.ones(2, 8))\n")
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        command("init", "serve.py"),
+        env=plain_environment,
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"run cachesvc warm warm.toml now?" not in said:
+            said += os.read(ours, 1000)
+        os.write(ours, b"n\n")
+        assert process.wait(60) == 0
+    os.close(ours)
 
 
 def test_a_program_that_is_not_there_is_not_started(tmp_path):

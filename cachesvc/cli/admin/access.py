@@ -111,9 +111,8 @@ def create(
     by_default = days is None and not never
     if not never:
         days = DEFAULT_TOKEN_DAYS if days is None else days
-    request = parse_option(
-        lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days, never)
-    )
+    own_lane = parse_option(lambda: Lane(lane), "--lane") if lane else None
+    request = parse_option(lambda: TokenRequest(label, role, namespace, own_lane, days, never))
     with connect(context) as registry:
         token = registry.call("POST", "/v1/tokens", request, TokenAnswer, idempotent=False)
     facts = [("token", token.token), ("secret", token.secret), ("role", token.role)]
@@ -275,7 +274,9 @@ def set_namespace(
     if not changes and require is None:
         raise InvalidRequest("nothing to set", "give --keep-days, --quota, … (see --help)")
     wanted = RequireRequest(
-        None if require in (None, "none") else parse_option(lambda: Requirement.parse(require or ""))
+        None
+        if require in (None, "none")
+        else parse_option(lambda: Requirement.parse(require or ""), "--require")
     )
     with connect(context) as registry:
         policies = {row.namespace: row.policy for row in registry.rows("/v1/namespaces", NamespaceRecord)}

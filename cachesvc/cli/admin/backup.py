@@ -99,7 +99,7 @@ def restore(
         raise InvalidRequest(
             "restore --apply needs --digest: which backup it is", "the digest that backup printed"
         )
-    named = parse_option(lambda: Digest(digest)) if digest else None
+    named = parse_option(lambda: Digest(digest), "--digest") if digest else None
     summary = read_backup(folder, knows_schema, named)
     left: tuple[str, ...] = ()
     require_empty(settings)

@@ -181,7 +181,7 @@ def pin(
     """Keep a revision, and its entry, from retention, eviction and deletion."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
-        reason = parse_option(lambda: Reason(why))
+        reason = parse_option(lambda: Reason(why), "--why")
         row = registry.call("PUT", f"/v1/revisions/{key}/pin", reason, RevisionRecord)
     show_record(row, REVISION_COLUMNS, as_json)
 
@@ -233,8 +233,9 @@ def set_quarantine(
 ) -> None:
     """Offer the bytes of a revision to nobody, on every replica within 5 s, and take them at no commit, also
     when the revision is deleted; services compile for themselves. What was made with it is withheld too."""
-    where = f"?namespace={parse_option(lambda: Namespace(namespace))}" if namespace else ""
-    reason = parse_option(lambda: Reason(why))
+    place = parse_option(lambda: Namespace(namespace), "--namespace") if namespace else ""
+    where = f"?namespace={place}" if place else ""
+    reason = parse_option(lambda: Reason(why), "--why")
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         rows = _known(registry, key)

@@ -168,7 +168,7 @@ def import_(
     """Publish an export as it was signed. All of it is verified before anything is sent; what the registry
     has newer is kept."""
     config, remote = connect_over_http(context)
-    keys = parse_option(lambda: [TrustedKey(key) for key in trust or ()])
+    keys = parse_option(lambda: [TrustedKey(key) for key in trust or ()], "--trust")
     signer = signer_of(config)
     with remote:
         accepted = acceptance_of(config, remote).trusting(*keys, *([signer.public] if signer else []))

@@ -277,7 +277,7 @@ def _receive_mcv(
     named, target = new.name, new.target
     if named is None or target is None:
         raise InvalidRequest("an image of MCV names no entry", "give --name NAME and --target TARGET")
-    full_name, full_target = parse_name(named), parse_option(lambda: Target(target))
+    full_name, full_target = parse_name(named), parse_option(lambda: Target(target), "--target")
     signer = _signer(config, new)
     facts = read_facts(new.here) if new.here else detect()
     options = ImportOptions(signer, full_name, full_target, facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -68,7 +69,7 @@ class Namespaces:
         )
         sums = sa.select(sa.func.count(), sa.func.sum(col(RevisionRow.pack_size))).select_from(RevisionRow)
         revisions, size = connection.execute(sums).one()
-        return Totals(namespaces, entries, revisions, int(size or 0))
+        return Totals(namespaces, entries, revisions, int(size or 0) - sum(self._repeated(ANY).values()))
 
     def exists(self, namespace: str) -> bool:
         """Returns whether something was published in a namespace, or someone has set its policy."""
@@ -134,7 +135,29 @@ class Namespaces:
         )
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
-        return {row[0]: (int(row[1]), int(row[2])) for row in self._session.connection().execute(query)}
+        repeated = self._repeated(namespace)
+        return {
+            row[0]: (int(row[1]), int(row[2]) - repeated.get(row[0], 0))
+            for row in self._session.connection().execute(query)
+        }
+
+    def _repeated(self, namespace: str) -> dict[str, int]:
+        """Returns by namespace the bytes of packs that another revision has too, such as one under a tag:
+        they are stored once. Which packs these are, the database reads in an index alone."""
+        several = sa.select(col(RevisionRow.pack_key)).group_by(col(RevisionRow.pack_key))
+        several = several.having(sa.func.count() > 1)
+        query = (
+            sa.select(col(EntryRow.namespace), sa.func.count(), sa.func.max(col(RevisionRow.pack_size)))
+            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(RevisionRow.pack_key).in_(several))
+            .group_by(col(EntryRow.namespace), col(RevisionRow.pack_key))
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        repeated: Counter[str] = Counter()
+        for place, revisions, size in self._session.connection().execute(query):
+            repeated[place] += (int(revisions) - 1) * int(size)
+        return repeated
 
 
 def _policy(row: NamespaceRow) -> Policy:

@@ -47,6 +47,26 @@ class Sums:
             float(spent or 0.0),
         )
 
+    def starts_of_names(self, limit: int) -> dict[str, dict[str, int]]:
+        """Returns starts by state of each ``namespace/name:tag``, as services reported them of the revisions
+        that are kept; of those with most starts."""
+        place = (col(EntryRow.namespace), col(EntryRow.name), col(EntryRow.tag))
+        sums = [sa.func.sum(col(getattr(UsefulnessRow, state))) for state in STATES]
+        all_starts = sum(sums[1:], start=sums[0])
+        query = (
+            sa.select(*place, *sums)
+            .select_from(UsefulnessRow)
+            .join(RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .group_by(*place)
+            .order_by(all_starts.desc(), *place)
+            .limit(limit)
+        )
+        return {
+            f"{namespace}/{name}:{tag}": dict(zip(STATES, map(int, counts), strict=True))
+            for namespace, name, tag, *counts in self._session.connection().execute(query)
+        }
+
     def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
         """Returns the entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of
         the whole line; hits and seconds those of the head."""

@@ -10,9 +10,10 @@ from sqlmodel import Session, col, select
 
 from cachesvc.domain.retention import ObjectFacts
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace
 
 from ..sql import run_change, run_on_driver
-from ..tables import ObjectRow, RevisionRow
+from ..tables import EntryRow, ObjectRow, RevisionRow
 
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
 _BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE.c.key == sa.bindparam("key"))
@@ -71,6 +72,19 @@ class Objects:
         else:
             row = self._change(_HOLD_RECEIVED, values | {"digest_": received[0], "size_": received[1]})
         return None if row is None else (Digest(row[0]) if row[0] else None, row[1])
+
+    def hold_same(self, namespace: Namespace, pack: Digest, size: int, leased_until: int) -> str | None:
+        """Moves the lease of an object of the namespace that has these bytes, for a commit, and returns its
+        key; ``None`` if there is none."""
+        query = (
+            sa.select(col(RevisionRow.pack_key))
+            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(RevisionRow.pack) == pack, col(EntryRow.namespace) == namespace)
+            .limit(1)
+        )
+        key: str | None = self._session.connection().execute(query).scalar()
+        held = self.hold(key, leased_until) if key is not None else None
+        return key if held == (pack, size) else None
 
     def _change(self, statement: sa.Executable, values: dict[str, Any]) -> Any:
         return run_on_driver(self._session.connection(), statement, values).fetchone()

@@ -74,11 +74,6 @@ def set_requirement(
             require = Requirement.parse(request.require)
         except ValueError as error:
             raise InvalidRequest(f"require: {error}") from None
-        if require.tree is not None:
-            raise InvalidRequest(
-                "require: tree= is a condition of those who restore",
-                "drop it here, and set it in CACHESVC_REQUIRE",
-            )
     with registry.index.write() as unit:
         unit.namespaces.set_require(namespace, require, registry.now)
         note(registry, unit, by, "namespace.require", namespace, namespace, require=require or "nothing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from ..spec import variables
 from ..spec.inputs import MODEL_DTYPES
 from ..spec.plan import plan
 from ..spec.spec import MODES, OWN_VARIABLES, parse_spec
+from ..spec.toml_table import MADE_BY
 from ..worker.observing.calls import MAX_CALLS
 from ..worker.observing.program import ProgramRun
 from ..worker.observing.records import CallSeen, Candidate, CompiledSeen
@@ -63,7 +65,13 @@ class SpecMaker:
         """Return the spec of what was seen."""
         self._environment()
         expressed = [self._add(seen, ident) for seen, ident in _named(run.seen)]
-        if not all(expressed):
+        if not expressed:
+            # Lightning calls the functions of a compiled module, and not what torch.compile returned.
+            self.spec.notes += [
+                f"{one.what} (compiled at {one.where}) has no target: no call of it was seen"
+                for one in run.uncalled
+            ]
+        if not all(expressed) or not expressed:
             self._add_script(run.status)
         return self.spec
 
@@ -117,14 +125,17 @@ class SpecMaker:
     def _importable(self, candidate: Candidate) -> tuple[str, str]:
         """Return ``module:function``; and why it cannot be called from a spec, if it cannot."""
         module = candidate.module
-        if module == "__main__":
-            path = Path(candidate.file)
+        main = f'"{MADE_BY}": "__main__:'
+        text = json.dumps(candidate.args)
+        if module == "__main__" or main in text:
+            path = self._script if module != "__main__" and self._script else Path(candidate.file)
             if line := runs_when_imported(path):
                 return "", (
                     f"{candidate.name} is in {path.name}, whose line {line} runs at its import; move it into "
                     'a module of its own, or put that line below if __name__ == "__main__"'
                 )
-            module = path.stem
+            module = path.stem if module == "__main__" else module
+            candidate.args = json.loads(text.replace(main, f'"{MADE_BY}": "{path.stem}:'))
         return f"{module}:{candidate.name}", candidate.problem and f"{candidate.problem}; write a factory"
 
     def _prove(self, call: str, args: dict[str, Any], target: Target, digest: str) -> str:

@@ -35,6 +35,7 @@ Every mistake is a ``SpecError`` of one line: file, line, key, and what is allow
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from cachesvc_client.wire.names import Name
 from .. import kinds_used
 from .inputs import MODEL_DTYPES, InputSet, read_input_sets
 from .toml_lines import KeyPath, lines_of
-from .toml_table import ID, Source, Table, toml_value
+from .toml_table import CALL, ID, MADE_BY, Source, Table, toml_value
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRADS = ("no_grad", "inference_mode", "grad")
@@ -282,7 +283,20 @@ def _factory(table: Table, factory: str) -> dict[str, Any]:
             "nproc", "only a script runs as several ranks", "call the model in a script, as the job does"
         )
     args = table.values("args", "a table of the factory's keyword arguments, such as {layers = 6}")
+    for path, call in _makers(("args",), args):
+        if not isinstance(call, str) or not CALL.fullmatch(call):
+            table.fail(path, f"{toml_value(call)} is not module:function", 'such as "models:Config"')
     return {"factory": factory, "args": args, "inputs": read_input_sets(table)}
+
+
+def _makers(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield what makes an argument, with its place, of all arguments below ``value``."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _makers(path, item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from ([((*path, name), item)] if name == MADE_BY else _makers((*path, name), item))
 
 
 def _target_options(table: Table) -> dict[str, Any]:

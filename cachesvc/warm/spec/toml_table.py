@@ -18,6 +18,8 @@ from .toml_lines import KeyPath, line_of
 
 CALL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """Pattern of ``module:function``."""
+MADE_BY = "()"
+"""Key of a factory's argument that a call of this ``module:function`` makes, with the table's other keys."""
 ID = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_])?")
 """Pattern of the id of a target, and of the name of an input set."""
 

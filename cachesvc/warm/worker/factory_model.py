@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,7 +25,7 @@ from ..spec.inputs import Argument, InputSet, TensorSpec
 from ..spec.plan import Job
 from .phase import GraphBreak, ModelFacts, Times
 from .steady import Steady, alternate
-from .user_code import UserCodeError, one_line
+from .user_code import UserCodeError, call_by_name, make_argument, one_line
 
 LATER_SECONDS = 10.0
 """Seconds after which a process makes no more later calls, however many runs the spec asks for."""
@@ -63,7 +62,9 @@ class FactoryModel:
         if input_set is None:
             return _on_device(_arguments(self._factory_inputs, self.spec.factory), self.device)
         if input_set.call:
-            return _on_device(_arguments(_call(input_set.call, {}, self.job), input_set.call), self.device)
+            return _on_device(
+                _arguments(call_by_name(input_set.call, {}, self.job), input_set.call), self.device
+            )
         return self._build_arguments(input_set)
 
     def describe(self) -> ModelFacts:
@@ -272,7 +273,8 @@ def _device(name: str) -> torch.device:
 
 def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     """Call the factory and return (module or callable, inputs or ``None``)."""
-    model = _call(job.spec.factory, dict(job.spec.args), job)  # type: ignore[arg-type]
+    arguments = {name: make_argument(value, job) for name, value in dict(job.spec.args).items()}  # type: ignore[arg-type]
+    model = call_by_name(job.spec.factory, arguments, job)
     inputs = None
     if isinstance(model, tuple) and len(model) == 2 and callable(model[0]):
         model, inputs = model
@@ -284,36 +286,10 @@ def _build(job: Job) -> tuple[Callable[..., Any], Any]:
     return model, inputs
 
 
-def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:
-    """Import ``module:function`` and call it."""
-    module_name, _, names = path.partition(":")
-    try:
-        function: Any = importlib.import_module(module_name)
-    except Exception as error:
-        folders = ", ".join([job.folder, *job.spec.paths])
-        raise UserCodeError(
-            f"{path}: cannot import {module_name} (from {folders}): {one_line(error)}"
-        ) from error
-    for name in names.split("."):
-        function = getattr(function, name, None)
-    if not callable(function):
-        raise UserCodeError(f"{path}: {module_name} has no function {names}")
-    try:
-        return function(**arguments)
-    except Exception as error:
-        raise UserCodeError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
-
-
 def _positional_hint(error: BaseException) -> str:
     """Return how inputs have an argument without a name, for a call with a name that the model lacks."""
     if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
         return ' (an argument without a name stands in the list "*" of the inputs)'
-    return ""
-
-
-def _missing_hint(error: Exception, job: Job) -> str:
-    if isinstance(error, FileNotFoundError) and not job.spec.cwd:
-        return '; targets run in an empty folder: set cwd = "." to run in the spec\'s'
     return ""
 
 

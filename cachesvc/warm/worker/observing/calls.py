@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 import threading
 import weakref
@@ -23,13 +24,17 @@ from typing import Any
 
 from cachesvc_client.hooks.imports import when_imported
 
+from ...spec.toml_table import MADE_BY
 from .records import CallSeen, Candidate, CompiledSeen, CompileOptions
+from .written_calls import NotPlain, written_call
 
 VARIABLE = "CACHESVC_INIT_FOLDER"
 """Name of the variable that holds the folder into which each observed process writes its records."""
 MAX_CALLS = 16
 """Number of different calls of one compiled callable that are recorded."""
 _MAX_CANDIDATES = 6
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 _lock = threading.RLock()
 _seen: dict[int, CompiledSeen] = {}
@@ -71,6 +76,10 @@ def _hook_modules(torch: Any) -> None:
     @functools.wraps(init)
     def observed(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
+        if (
+            torch.compiler.is_compiling()
+        ):  # Dynamo traces this function: a slice of a ModuleList makes a module
+            return
         with contextlib.suppress(Exception):
             _built[self] = list(_builders(self, sys._getframe(1)))
 
@@ -84,8 +93,9 @@ def _hook_calls(eval_frame: Any) -> None:
 
     @functools.wraps(call)
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(Exception):
-            _note_call(self._orig_mod, args, kwargs)
+        if not sys.modules["torch"].compiler.is_compiling():
+            with contextlib.suppress(Exception):
+                _note_call(self._orig_mod, args, kwargs)
         return call(self, *args, **kwargs)
 
     cls.__call__ = observed
@@ -209,6 +219,11 @@ def _argument(value: Any, problems: list[str]) -> Any:
 def _tensor(tensor: Any, problems: list[str]) -> dict[str, Any]:
     dtype = str(tensor.dtype).removeprefix("torch.")
     form: dict[str, Any] = {"shape": list(tensor.shape), "dtype": dtype}
+    marked = {
+        *getattr(tensor, "_dynamo_dynamic_indices", ()),
+        *getattr(tensor, "_dynamo_weak_dynamic_indices", ()),
+    }
+    form |= {"dynamic": sorted(marked)} if marked else {}
     if not tensor.is_contiguous():
         problems.append(f"a {dtype} tensor of shape {list(tensor.shape)} is not contiguous")
     if tensor.requires_grad:
@@ -225,11 +240,16 @@ def _tensor(tensor: Any, problems: list[str]) -> dict[str, Any]:
 
 
 def _builders(module: Any, frame: FrameType) -> Iterator[tuple[CodeType, Candidate]]:
-    """Yield what built a module: functions from the inner ones outwards, at last its class."""
+    """Yield what built a module: functions from the inner ones outwards, the library's function that the
+    program called, at last its class."""
     own: tuple[CodeType, Candidate] | None = None
+    called: tuple[CodeType, Candidate] | None = None
+    inner: FrameType | None = None
     count = 0
     for one in _frames(frame):
         code = one.f_code
+        if inner is not None and _is_library(inner) and not _is_library(one):
+            called = called or _called(one, inner)
         if code.co_name == "<module>" or count == _MAX_CANDIDATES:
             break
         if code.co_name == "__init__" and one.f_locals.get("self") is module:
@@ -237,8 +257,22 @@ def _builders(module: Any, frame: FrameType) -> Iterator[tuple[CodeType, Candida
         elif "." not in code.co_qualname and not code.co_name.startswith("<") and not _is_library(one):
             count += 1
             yield code, _candidate(one, code.co_name, str(one.f_globals.get("__name__", "")))
-    if own is not None:
-        yield own
+        inner = one
+    yield from (one for one in (called, own) if one is not None)
+
+
+def _called(program: FrameType, library: FrameType) -> tuple[CodeType, Candidate] | None:
+    """Return the function of a library that a line of the program called, as the line is written."""
+    try:
+        call = written_call(program, library.f_code)
+    except NotPlain:
+        return None
+    if call is None:
+        return None
+    module, name, values = call
+    candidate = Candidate(module, name, getattr(sys.modules.get(module), "__file__", "") or "")
+    _add_arguments(candidate, values)
+    return library.f_code, candidate
 
 
 def _candidate(frame: FrameType, name: str, module: str) -> Candidate:
@@ -252,13 +286,44 @@ def _candidate(frame: FrameType, name: str, module: str) -> Candidate:
     values = {key: frame.f_locals[key] for key in names if key != "self" and key in frame.f_locals}
     if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         candidate.problem = f"{name} takes *args or **kwargs"
+    _add_arguments(candidate, values)
+    return candidate
+
+
+def _add_arguments(candidate: Candidate, values: dict[str, Any]) -> None:
+    """Add a candidate's arguments as a spec writes them, or the problem of one that it cannot write."""
     for key, value in values.items():
         if value is None:
             continue
-        if _as_json(value) is None:
-            candidate.problem = f"{name} has the argument {key}, a {type(value).__name__}"
-        candidate.args[key] = _as_json(value)
-    return candidate
+        written = _written(value)
+        if written is None:
+            candidate.problem = f"{candidate.name} has the argument {key}, a {type(value).__name__}"
+        candidate.args[key] = written
+
+
+def _written(value: Any) -> Any:
+    """Return an argument as a spec writes it; ``None`` for what it has no form for.
+
+    A configuration is a call of its class: a dataclass with its fields, one of Hugging Face with what differs
+    from its default. A dtype or device is its name: the proof of the factory shows whether it is accepted.
+    """
+    torch = sys.modules["torch"]
+    left_out = ("transformers_version", "model_type")
+    if isinstance(value, (torch.dtype, torch.device)):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, type) or "<locals>" in type(value).__qualname__:
+        return None
+    fields: dict[str, Any] | None = None
+    if dataclasses.is_dataclass(value):
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
+    if callable(getattr(value, "to_diff_dict", None)):
+        fields = value.to_diff_dict()
+    if fields is None:
+        return _as_json(value)
+    made = {key: _written(item) for key, item in fields.items() if item is not None and key not in left_out}
+    if any(item is None for item in made.values()):
+        return None
+    return {MADE_BY: f"{type(value).__module__}:{type(value).__qualname__}", **made}
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -268,9 +333,12 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_library(frame: FrameType) -> bool:
-    folder = os.sep + "site-packages" + os.sep
     name = frame.f_code.co_filename
-    return folder in name or name.startswith("<") or frame.f_globals.get("__name__") == __name__
+    return (
+        _INSTALLED.search(name) is not None
+        or name.startswith((_STANDARD, "<"))
+        or frame.f_globals.get("__name__") == __name__
+    )
 
 
 def _as_json(value: Any) -> Any:

@@ -25,10 +25,14 @@ _END_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """Says what a program compiled, and its exit status; ``None`` if it was ended from outside."""
+    """Says what a program compiled, and its exit status; ``None`` if it was ended from outside.
+
+    ``uncalled``: what it had compiled, and called in a way that was not observed, or not at all.
+    """
 
     seen: tuple[CompiledSeen, ...]
     status: int | None
+    uncalled: tuple[CompiledSeen, ...] = ()
 
 
 def run_observed(command: Sequence[str], seconds: float | None = None) -> ProgramRun:
@@ -45,8 +49,9 @@ def run_observed(command: Sequence[str], seconds: float | None = None) -> Progra
         records = [
             item for path in sorted(Path(folder).glob("*.json")) for item in json.loads(path.read_text())
         ]
-    seen = (codec.build(CompiledSeen, item) for item in records)
-    return ProgramRun(_different(one for one in seen if one.calls), status)
+    seen = [codec.build(CompiledSeen, item) for item in records]
+    called, uncalled = ([one for one in seen if bool(one.calls) is wanted] for wanted in (True, False))
+    return ProgramRun(_different(called), status, _different(uncalled))
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], seconds: float | None) -> int | None:
