@@ -76,9 +76,7 @@ def _hook_modules(torch: Any) -> None:
     @functools.wraps(init)
     def observed(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        if (
-            torch.compiler.is_compiling()
-        ):  # Dynamo traces this function: a slice of a ModuleList makes a module
+        if torch.compiler.is_compiling():  # Dynamo traces this too: a slice of a ModuleList makes a module
             return
         with contextlib.suppress(Exception):
             _built[self] = list(_builders(self, sys._getframe(1)))
