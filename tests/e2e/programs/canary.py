@@ -11,6 +11,7 @@ import time
 import short_life
 
 import cachesvc_client
+from cachesvc_client.process.process import process
 from cachesvc_client.session.sessions import attached
 
 cachesvc_client.attach(bundle=sys.argv[1])
@@ -47,6 +48,7 @@ print(
         {
             "differences": differences,
             "compilations": compilations,
+            "traces": process().output.observer.snapshot().torch.traces,
             "state": report.state,
             "reasons": report.reasons,
             "distrusted": report.distrusted,
