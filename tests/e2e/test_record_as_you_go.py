@@ -108,9 +108,11 @@ def test_a_start_that_may_not_or_cannot_record_leaves_the_entry_as_it_is(
     with service(tmp_path / "first", name, **readwrite) as first:
         first.call(4)
         first.published()
+    no_time = {"CACHESVC_RECORD_SECONDS": "1e-6"}
     with ExitStack() as stack:
         others = [
             stack.enter_context(service(tmp_path / "traces", name, **readwrite, CACHESVC_FRAMES="0")),
+            stack.enter_context(service(tmp_path / "slow", name, **readwrite, **no_time)),
             stack.enter_context(service(tmp_path / "broken", name, "broken_recorder", **readwrite)),
             stack.enter_context(service(tmp_path / "trace", name, "broken_trace", **readwrite)),
         ]

@@ -223,7 +223,7 @@ class SessionRestore:
         process = self._process
         if (self._result.own or self._result.installed) and process.own_results() is not None:
             process.records_own = True
-            process.all_kinds.start_recording(serving=True)
+            process.all_kinds.start_recording(serving=True, seconds=self._config.record_seconds)
 
     def _may_keep_own(self) -> bool:
         config = self._config
