@@ -73,13 +73,15 @@ def test_the_second_start_records_and_the_third_does_not_trace(tmp_path: Path, r
     with service(tmp_path / "first", name, **readwrite) as first:
         assert first.call(4)["compilations"] > 0
         first.call("train")
+        first.call("step")
         assert first.published()["recorded"] == 0
     with ExitStack() as stack:
         places = [tmp_path / "second", tmp_path / "beside"]
         replicas = [stack.enter_context(service(place, name, **readwrite)) for place in places]
         for replica in replicas:
             replica.call(4)
-            answer = replica.call("train")
+            replica.call("train")
+            answer = replica.call("step")
             assert answer["traces"] > 2 and answer["compilations"] == 0
             assert not replica.call("drop")["alive"], "a recording keeps no object of the program"
         [done] = wait_for(lambda: [line for one in replicas for line in one.lines("published")])
@@ -92,7 +94,8 @@ def test_the_second_start_records_and_the_third_does_not_trace(tmp_path: Path, r
     assert keys and all(key in recorded.read_bytes() for key in keys), "by these its origin is known"
     with service(tmp_path / "third", name, **registry.variables, **LANE) as third:
         third.call(4)
-        answer = third.call("train")
+        third.call("train")
+        answer = third.call("step")
         assert (answer["traces"], answer["compilations"]) == (0, 0), answer
         assert frames_below(tmp_path / "third") == 1
     for change in ("another_function", "replaced_forward"):
