@@ -162,3 +162,21 @@ def test_a_right_revision_passes_in_a_sampled_start(tmp_path: Path, bundles: Bun
     assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0] and result.compilers == []
     assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
     assert result.err.count("a first output agrees with eager") == 1, result.err
+
+
+def test_frames_that_a_node_recorded_of_wrong_graphs_are_compared_too(
+    tmp_path: Path, bundles: Bundles
+) -> None:
+    """The node's own results are no revision of the bundle's, and call its graphs."""
+    own = tmp_path / "home/.cache/cachesvc/v1/own"
+    first = _serve(tmp_path, bundles, bundles.wrong, "keep")
+    assert first.answer["traces"] > 0 and len(list(own.iterdir())) == 1, first.answer
+    second = _serve(tmp_path, bundles, bundles.wrong, "keep")
+    assert (second.answer["traces"], second.answer["state"]) == (0, "hit"), second.answer
+    assert all(difference > 1 for difference in second.answer["differences"])
+
+    watched = _serve(tmp_path, bundles, bundles.wrong, "keep", CACHESVC_CANARY="1").answer
+    assert max(watched["differences"]) < 1e-5 and len(watched["distrusted"]) == 1, watched
+    assert watched["compilations"][0] == 0 and watched["compilations"][1] > 0, watched
+    last = _serve(tmp_path, bundles, bundles.wrong, "keep").answer
+    assert max(last["differences"]) < 1e-5 and last["traces"] > 0, last

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks.hosts import QUICK
+from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.trust.accept import Acceptance
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
@@ -54,6 +56,13 @@ _QUIET = 9.0
 """Seconds after which a quiet process has published what it would."""
 
 
+def kinds_kept(home: Path, bundle: Path) -> set[str]:
+    """Return the kinds of the files of a node's own results."""
+    key = SigningKey.load(home / ".config/cachesvc/node.key")
+    manifest = Acceptance([key.public]).accept_signed(open_bundle(bundle)[0], None).manifest
+    return {record.kind for record in manifest.files}
+
+
 def frames_below(place: Path) -> int:
     return len(list((place / "home").rglob("*.frames")))
 
@@ -64,13 +73,15 @@ def test_the_second_start_records_and_the_third_does_not_trace(tmp_path: Path, r
     with service(tmp_path / "first", name, **readwrite) as first:
         assert first.call(4)["compilations"] > 0
         first.call("train")
+        first.call("step")
         assert first.published()["recorded"] == 0
     with ExitStack() as stack:
         places = [tmp_path / "second", tmp_path / "beside"]
         replicas = [stack.enter_context(service(place, name, **readwrite)) for place in places]
         for replica in replicas:
             replica.call(4)
-            answer = replica.call("train")
+            replica.call("train")
+            answer = replica.call("step")
             assert answer["traces"] > 2 and answer["compilations"] == 0
             assert not replica.call("drop")["alive"], "a recording keeps no object of the program"
         [done] = wait_for(lambda: [line for one in replicas for line in one.lines("published")])
@@ -83,7 +94,8 @@ def test_the_second_start_records_and_the_third_does_not_trace(tmp_path: Path, r
     assert keys and all(key in recorded.read_bytes() for key in keys), "by these its origin is known"
     with service(tmp_path / "third", name, **registry.variables, **LANE) as third:
         third.call(4)
-        answer = third.call("train")
+        third.call("train")
+        answer = third.call("step")
         assert (answer["traces"], answer["compilations"]) == (0, 0), answer
         assert frames_below(tmp_path / "third") == 1
     for change in ("another_function", "replaced_forward"):
@@ -99,11 +111,11 @@ def test_a_start_that_may_not_or_cannot_record_leaves_the_entry_as_it_is(
     with service(tmp_path / "first", name, **readwrite) as first:
         first.call(4)
         first.published()
-    reading = {**registry.variables, **LANE, "CACHESVC_LOG": "json"}
+    no_time = {"CACHESVC_RECORD_SECONDS": "1e-6"}
     with ExitStack() as stack:
         others = [
-            stack.enter_context(service(tmp_path / "reader", name, **reading)),
             stack.enter_context(service(tmp_path / "traces", name, **readwrite, CACHESVC_FRAMES="0")),
+            stack.enter_context(service(tmp_path / "slow", name, **readwrite, **no_time)),
             stack.enter_context(service(tmp_path / "broken", name, "broken_recorder", **readwrite)),
             stack.enter_context(service(tmp_path / "trace", name, "broken_trace", **readwrite)),
         ]
@@ -169,3 +181,51 @@ def test_without_a_registry_the_third_start_of_a_node_does_not_trace(tmp_path: P
     with service(tmp_path / "changed", "team/alone", "another_function", **variables) as changed:
         answer = changed.call(4)
         assert answer["traces"] > 0 and answer["why"], answer
+
+
+def test_the_second_start_of_a_reader_on_its_node_does_not_trace(tmp_path: Path, registry: Served) -> None:
+    """The entry has no frames, and the reader may publish none: its node keeps them, beside the revision."""
+    name, readwrite = "team/reader", {**registry.publisher, **READWRITE}
+    with service(tmp_path / "publisher", name, **readwrite) as first:
+        first.call(4)
+        first.published()
+    home = tmp_path / "node"
+    home.mkdir()
+    reading = {**registry.variables, **LANE, "CACHESVC_LOG": "json", "HOME": str(home)}
+    own = home / ".cache/cachesvc/v1/own"
+    with service(tmp_path / "one", name, **reading) as one:
+        answer = one.call(4)
+        assert answer["traces"] > 1 and answer["compilations"] == 0, answer
+        [kept] = wait_for(lambda: list(own.glob("*")))
+    assert kinds_kept(home, kept) == {"frames"}, "the files of the revision stay the revision's"
+    with service(tmp_path / "two", name, **reading) as two:
+        answer = two.call(4)
+        assert (answer["traces"], answer["compilations"]) == (0, 0), answer
+        [hit] = wait_for(lambda: two.lines("hit"))
+        assert "0 artifacts" not in hit["message"], "the revision's graphs served"
+        before = kept.read_bytes()
+    with service(tmp_path / "changed", name, "another_function", **reading) as changed:
+        answer = changed.call(4)
+        assert answer["traces"] > 0 and answer["why"], answer
+    # A reader that trusts another key too, and the next revision of the entry, have frames of their own.
+    more = f"{registry.trust},{SigningKey.generate().public}"
+    with service(tmp_path / "trusts", name, **{**reading, "CACHESVC_TRUSTED_KEYS": more}) as trusts:
+        answer = trusts.call(4)
+        assert answer["traces"] > 1 and answer["compilations"] == 0, answer
+    with service(tmp_path / "publishes", name, **readwrite, CACHESVC_FRAMES="0") as publisher:
+        publisher.call("new")
+        publisher.published()
+    with service(tmp_path / "next", name, **reading) as later:
+        answer = later.call(4)
+        assert answer["traces"] > 1 and answer["compilations"] == 0, answer
+        assert frames_below(home) == 0 and not later.lines("warning")
+    assert kept.read_bytes() == before
+    rows = client("admin", "entries", "list", "team", "--lane", "unproven", "--json", **registry.variables)
+    heads = [one["revision"] for one in json.loads(rows.stdout)["rows"] if one["name"] == "reader"]
+    for head in heads:
+        words = ("admin", "quarantine", "set", head, "--why", "wrong numbers", "--apply")
+        assert client(*words, **registry.variables).returncode == 0
+    time.sleep(5.0)
+    with service(tmp_path / "withheld", name, **reading) as withheld:
+        assert withheld.call(4)["compilations"] > 0
+        assert frames_below(home) == 0

@@ -19,7 +19,7 @@ from cachesvc_client.kinds.frames.describe.reads import changed_read
 from cachesvc_client.kinds.frames.record import graph_facts
 from cachesvc_client.kinds.frames.record.package import FramePackage
 from cachesvc_client.kinds.frames.record.reads_hooks import ReadsHooks
-from cachesvc_client.kinds.frames.record.traced_reads import TracedReads
+from cachesvc_client.kinds.frames.record.traced_reads import UNKNOWN, TracedReads, constant_of
 from tests.releases import TORCH
 
 pytestmark = pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
@@ -126,3 +126,14 @@ def test_a_graph_that_holds_tensors_is_refused() -> None:
     frame = stored.RecordedFrame(code=None, backend="")
     why = graph_facts.note_graph(frame, graph, operators.RegisteredFunctions())
     assert why == "the graph has tensors that are no inputs of it"
+
+
+def test_what_dynamo_has_not_made_of_a_value_yet_stays_so() -> None:
+    """When Dynamo makes it decides the order of a graph's inputs, and so PyTorch's key."""
+    from torch._dynamo.source import LocalSource
+    from torch._dynamo.variables.lazy import LazyVariableTracker
+
+    for value, constant in ((3, 3), ("text", "text"), ([3], UNKNOWN)):
+        variable = LazyVariableTracker.create(value, source=LocalSource("x"))
+        assert constant_of(variable) is constant or constant_of(variable) == constant
+        assert not variable.is_realized()

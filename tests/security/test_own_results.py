@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.publication.build_bundle import Build, Draft, build_bundle
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.ancestors import Ancestor
 from tests.e2e.harness import SCALAR
 from tests.e2e.registries import free_url
 
@@ -92,3 +95,24 @@ def test_results_of_another_folder_are_refused(node: Node) -> None:
     shutil.copy(kept / one.name, other)
     swapped = start("service.py", NAME, place=node.place, **node.variables)
     assert swapped["state"] == "miss", swapped
+
+
+def test_results_that_were_made_beside_a_revision_are_refused_without_it(node: Node) -> None:
+    """They are of this node and this folder; the revision whose graphs they may call is not accepted."""
+    key = SigningKey.load(node.place / "home/.config/cachesvc/node.key")
+    for named in (False, True):
+        for path in node.results:
+            made = Made(node.place / "kept" / path.name, key)
+            manifest = made.manifest
+            gone = Ancestor(Digest.of(b"gone"), manifest.statement.namespace, str(key.public))
+            draft = Draft(
+                name=manifest.statement.full_name,
+                target=manifest.statement.target,
+                fingerprint=manifest.fingerprint,
+                workload=manifest.workload,
+                scopes=manifest.scopes,
+                build=Build(ancestors=(gone,) if named else ()),
+            )
+            build_bundle(made.files(), draft, key, path)
+        started = start("service.py", NAME, place=node.place, **node.variables)
+        assert (started["compilations"] > 0) == named, started

@@ -415,3 +415,37 @@ def test_a_cancelled_launcher_starts_nothing(job, tmp_path):
     launcher.cancel()
     with pytest.raises(Cancelled):
         launcher.run(PhaseRequest("eager", job), tmp_path / "f", dict(os.environ))
+
+
+@pytest.mark.compiles
+def test_a_recording_that_takes_too_long_leaves_the_ordinary_entry(plain_environment, spec, tmp_path):
+    """The process that records stops, and is killed when its phase has had its time."""
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "models.py").write_text((TINY / "models.py").read_text() + STOPPED_WHILE_IT_RECORDS)
+    target = TARGET.replace("models:tiny", "models:stopped")
+    path = spec(target + 'tracing = "auto"\ntimeout = 60\n')
+    path.write_text(path.read_text().replace(str(TINY), str(program)))
+    built = warm(plain_environment, path, "--json", "--out", tmp_path / "out")
+    tiny = built.targets["tiny/default"]
+    assert (built.status, tiny["status"]) == (0, "warm"), tiny
+    [note] = [note for note in tiny["notes"] if "trace" in note]
+    why = "the recording failed: took longer than 60 s (see timeout)"
+    assert note == f"services of this entry trace: {why}"
+    assert "frames" not in tiny["kinds"] and tiny["files_after"] > 0
+
+
+STOPPED_WHILE_IT_RECORDS = """
+
+def stopped():
+    import os, signal, threading, time
+    from cachesvc_client.process.process import process
+
+    def watch():
+        while process().kinds["frames"].recording.recorder is None:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return tiny()
+"""

@@ -63,11 +63,7 @@ class Canary:
 
         The graph is judged too if a revision is withdrawn before the first call.
         """
-        suspects = [
-            one.entry
-            for one in self.watched()
-            if any((file.kind, file.path) == (kind, path) for file in one.entry.manifest.files)
-        ]
+        suspects = self._with_file(kind, path)
         if not suspects:
             return None
         return Comparison(
@@ -75,6 +71,18 @@ class Canary:
             required=self.comparisons is None,
             skipped=self.skipped,
         )
+
+    def _with_file(self, kind: str, path: str) -> Sequence[InstalledRevision]:
+        """Return the watched revisions that have a file; for one of the node's own results those that the
+        node made it beside."""
+        watched = [one.entry for one in self.watched()]
+        having = [
+            entry
+            for entry in watched
+            if any((file.kind, file.path) == (kind, path) for file in entry.manifest.files)
+        ]
+        revisions = self.process.ledger.made_with(kind, path)
+        return having or [entry for entry in watched if entry.revision in revisions]
 
     def _watch(self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]]) -> Callable[[Any], Any]:
         function = object()

@@ -41,6 +41,7 @@ DEFAULT_DEADLINE = 10.0
 """Seconds that a compile waits for a restore, at most."""
 MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
+DEFAULT_RECORD_SECONDS = 30.0
 DEFAULT_PUBLISH_AFTER = 10.0
 """Seconds without a compile after which a process in mode readwrite publishes what it compiled."""
 DEFAULT_NODE_AGE = 60.0
@@ -57,7 +58,8 @@ class Config:
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
     ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``hold_collector``:
-    see `process.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for which the last answer of
+    see `process.gc_pause`. ``keep_own``: see `own_results`. ``record_seconds``: what a service may spend on
+    recording beside its work. ``offline``: seconds for which the last answer of
     a registry that cannot be reached is used. ``max_age``: seconds since the signing of a revision, from
     which on it is refused; ``None``: the age that the root or a default says. ``require``: who must have
     built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
@@ -98,6 +100,7 @@ class Config:
     frames: bool = True
     hold_collector: bool = True
     keep_own: bool = True
+    record_seconds: float = DEFAULT_RECORD_SECONDS
     offline: float = DEFAULT_OFFLINE
     max_age: float | None = None
     require: Requirement | None = None
@@ -153,6 +156,7 @@ class Config:
             frames=_variable(environ, "CACHESVC_FRAMES", parse_switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),
             keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
+            record_seconds=_variable(environ, "CACHESVC_RECORD_SECONDS", _seconds, DEFAULT_RECORD_SECONDS),
             offline=_variable(environ, "CACHESVC_OFFLINE", _offline, DEFAULT_OFFLINE),
             max_age=_variable(environ, "CACHESVC_MAX_AGE", parse_duration, None),
             require=_variable(environ, "CACHESVC_REQUIRE", Requirement.parse, None),

@@ -32,6 +32,7 @@ KNOWN = frozenset(
         ),
         *(
             "KEEP_OWN",
+            "RECORD_SECONDS",
             "KINDS",
             "LANE",
             "LOG",

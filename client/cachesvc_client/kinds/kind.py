@@ -8,6 +8,7 @@ this module and a name in ``OURS``, or an entry point of another distribution (`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -204,10 +205,12 @@ class KeyUses:
 class Recording:
     """What of a kind only a process can record that restored everything else. By default it is nothing."""
 
-    def start(self, *, serving: bool = False) -> None:
+    def start(self, *, serving: bool = False, seconds: float = math.inf) -> None:
         """Record from now on. Called before the application's first compile: by `warm`, in a process whose
-        files become an entry; or *serving*, in a service that publishes by itself, whose calls must not
-        become slower or other ones."""
+        files become an entry; or *serving*, in a service, whose calls must not become other ones.
+
+        ``seconds``: what the recording may need in all. One that needs more ends, and nothing of it stays.
+        """
 
     def stop(self, kept: Collection[str] | None = None) -> None:
         """Record nothing from now on; of the recorded files keep these paths alone, or all."""

@@ -141,6 +141,15 @@ class Ledger:
         lines = list(self._ancestors.values())
         return in_order([line[0] for line in lines] + [one for line in lines for one in line[1:]])
 
+    def installed_of_others(self, signer: PublicKey) -> tuple[Ancestor, ...]:
+        """Return the revisions that were ever to be installed here, less those of ``signer``."""
+        return in_order(line[0] for line in self._ancestors.values() if line[0].signer != signer)
+
+    def made_with(self, kind: str, path: str) -> set[Digest]:
+        """Return the revisions that have a file, and their ancestors."""
+        lines = [self._ancestors[revision] for _, revision in self.revisions_of(kind, path)]
+        return {one.revision for line in lines for one in line}
+
     def revisions_of(self, kind: str, path: str) -> list[tuple[Digest, Digest]]:
         """Return entry and revision of all that installed a file."""
         noted = list(self._revisions.items())
@@ -237,6 +246,14 @@ def select(files: Iterable[KnownFile], source: Source | None) -> Selection:
         else:
             kept.append(known)
     return Selection(kept, left_out, example)
+
+
+def select_of_node(files: Iterable[KnownFile], node: Source | None) -> list[KnownFile]:
+    """Return the files that a node may keep for its own next start: what this process made, of whatever
+    revisions, and what the node has kept before. They serve beside the same revisions alone, so who signed
+    these gets no more than before."""
+    known = [one for one in files if not one.origin.unknown]
+    return [one for one in known if one.origin.made or node in one.origin.sources]
 
 
 def _derived(known: KnownFile, keys: Mapping[bytes, set[Source | None]]) -> KnownFile:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
+from ..own_results.install import keys_of_own
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.factors import Facts
 from ..wire.text import count_text
@@ -49,6 +50,7 @@ def make_report(
     installed = [entry for result in results for entry in result.installed]
     # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
     used_keys = process.all_kinds.found_keys() - set(process.output.components.missed)
+    used_keys |= keys_of_own(process, installed)
     used = uses(installed, process.all_kinds.used_paths(), used_keys, process.output.models)
     state = judge(observed, used, failed)
     retraced = observed.torch.counters.get("aot_autograd.autograd_cache_miss", 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +37,8 @@ def restore_own_results(process: Process) -> InstalledRevision | None:
     try:
         return _install(process, path, key) if key is not None else None
     except (Untrusted, Corrupt) as error:
-        _log.log(logging.WARNING if isinstance(error, Distrusted) else logging.DEBUG, "removed: %s", error)
+        level = logging.WARNING if isinstance(error, Distrusted) else logging.DEBUG
+        _log.log(level, "removed: %s: %s", path, error)
         with suppress(OSError):
             path.unlink()
     return None
@@ -55,9 +58,8 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
     verified = Acceptance([key.public]).accept_signed(envelope, expected)
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
-        raise Untrusted(f"{path}: built in another cache folder")
-    if process.distrusts(manifest.entry, verified.revision):
-        raise Distrusted(f"{path}: two processes of this node crashed while they loaded a file of it")
+        raise Untrusted("built in another cache folder")
+    process.refuse_own(verified)
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:
@@ -67,4 +69,25 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
     files = counts.written + counts.kept + counts.merged
     own = InstalledRevision(manifest, verified.revision, verified.signer, files, counts.bytes)
     process.accept([own])
+    process.own = own
     return own
+
+
+def keys_of_own(process: Process, installed: Iterable[InstalledRevision]) -> set[str]:
+    """Return the keys of installed graphs that files of this node's own results have, of those that were
+    used: a recorded frame calls the graphs of the revision that the node made it beside."""
+    own, roots = process.own, process.folders.roots()
+    used = process.all_kinds.used_paths() if own is not None else ()
+    keys = frozenset(key for entry in installed for key in entry.manifest.graph_keys)
+    files = [one for one in own.manifest.files if one.path in used] if own is not None else ()
+    return set().union(*(_named(roots[one.kind] / one.path, keys) for one in files if one.kind in roots))
+
+
+@functools.cache
+def _named(path: Path, keys: frozenset[str]) -> set[str]:
+    """Return the keys that occur in a file; none where it is gone."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return set()
+    return {key for key in keys if key.encode() in data}

@@ -3,6 +3,10 @@
 So a service for which the registry has nothing compiles once, though its private cache folder is a new one at
 each start. The results lie apart from the cache folders, as a bundle that the node's own key signs, and pass
 the same checks as every bundle.
+
+They may be made of graphs of other signers' revisions, such as the recorded frames of an entry that has
+none. So they name all revisions that were installed beside them, have no file of these, and serve only where
+all of these are accepted again.
 """
 
 from __future__ import annotations
@@ -63,12 +67,12 @@ class Keeper(Listener):
 
 def keep_own_results(process: Process) -> Path | None:
     """Writes what this process compiled or recorded, and what it used of the node's own results, for the next
-    start.
+    start, with the revisions that it was made beside.
 
     Returns ``None`` if it did neither, if it is too much, or if there is no folder for the node's key.
     Raises ``CacheSvcError`` and ``OSError``.
     """
-    from ..publication.build_bundle import Draft, build_bundle
+    from ..publication.build_bundle import Build, Draft, build_bundle
 
     path = process.own_results()
     if path is None or process.output.observer is None:
@@ -77,12 +81,9 @@ def keep_own_results(process: Process) -> Path | None:
     if is_clean and not process.records_own:
         return None
     key = node_key(make=False)
-    selection = process.files.own_files(key.public if key else None)
+    files = [known.file for known in process.files.files_of_node(key.public if key else None)]
     if is_clean and not process.all_kinds.recorded():
         return None
-    if selection.text:
-        _log.debug("not kept for this node's next start: %s", selection.text)
-    files = [known.file for known in selection.files]
     key = (key or node_key(make=True)) if files and _size(files) <= _MAX_BYTES else None
     if key is None or process.fingerprint is None:
         return None
@@ -92,6 +93,7 @@ def keep_own_results(process: Process) -> Path | None:
         fingerprint=process.fingerprint,
         workload=Workload(script=folder_name(path)),
         scopes=process.output.scopes(),
+        build=Build(ancestors=process.ledger.installed_of_others(key.public)),
     )
     with tempfile.TemporaryDirectory(dir=path.parent.parent / "tmp") as folder:
         bundle = Path(folder) / "bundle"

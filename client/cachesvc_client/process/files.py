@@ -43,12 +43,18 @@ class ProcessFiles:
             if not one.origin.unknown or (found is not None and one.place not in found)
         ]
 
-    def own_files(self, signer: PublicKey | None, lane: Lane | None = None) -> Selection:
-        """Return the used files that a signer may sign for a lane; see `node.ledger`. ``None``: a signer who
-        has signed nothing yet."""
+    def own_files(self, signer: PublicKey, lane: Lane | None = None) -> Selection:
+        """Return the used files that a signer may sign for a lane; see `node.ledger`."""
         from ..node.ledger import Source, select
 
-        return select(self._captured(), Source(signer, lane) if signer else None)
+        return select(self._captured(), Source(signer, lane))
+
+    def files_of_node(self, node: PublicKey | None) -> list[KnownFile]:
+        """Return the used files that a node may keep for its own next start; see `node.ledger`. ``None``: a
+        node that has kept nothing yet."""
+        from ..node.ledger import Source, select_of_node
+
+        return select_of_node(self._captured(), Source(node, None) if node else None)
 
     def known_files(self, by_ranks: Set[MadeFile] = frozenset()) -> list[KnownFile]:
         """Return the used files whose origin is known. ``by_ranks``: what the other ranks of the job made."""

@@ -19,7 +19,7 @@ from ..hooks import counters, logger
 from ..kinds import KINDS, RULES
 from ..kinds.folders import Folders
 from ..kinds.kind import KindState
-from ..wire.errors import Unsupported
+from ..wire.errors import Distrusted, Unsupported, Untrusted
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..node.installed import AcceptedRevision, InstalledRevision, RestoreResult
     from ..node.ledger import Ledger
     from ..node.store import NodeStore
+    from ..trust.accept import Accepted
     from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
 
@@ -67,6 +68,8 @@ class ProcessFolders:
         """How many of these wait at a look-up, where they have no file open."""
         self.keeps_own = False
         """Whether what is compiled here is kept for the node's next start."""
+        self.own: InstalledRevision | None = None
+        """What was installed of the node's own results."""
         self.records_own = False
         """Whether what is recorded here is kept beside it."""
         self.captured = False
@@ -239,9 +242,17 @@ class ProcessFolders:
         for revision in revisions:
             self.ledger.note(revision)
 
-    def distrusts(self, entry: Digest, revision: Digest) -> bool:
-        """Return whether this node has withdrawn a revision of an entry."""
-        return self._store is not None and self._store.marks.distrusts(entry, revision)
+    def refuse_own(self, own: Accepted) -> None:
+        """Raise ``Untrusted`` if this node has withdrawn these own results, or if a revision that they were
+        made beside is not accepted for the present folder, or was withdrawn."""
+        assert self._store is not None
+        withdrawn = self._store.marks.distrusts
+        if withdrawn(own.manifest.entry, own.revision):
+            raise Distrusted("two processes of this node crashed while they loaded a file of it")
+        entries = {one.revision: one.manifest.entry for one in self._accepted_revisions()}
+        for one in own.manifest.ancestors or ():
+            if one.revision not in entries or withdrawn(entries[one.revision], one.revision):
+                raise Untrusted("made beside a revision that is not accepted now")
 
     def forget(self, entry: InstalledRevision) -> None:
         """Take a wrong revision out of this process and its folders, and off this node."""
@@ -250,9 +261,14 @@ class ProcessFolders:
         self.withdraw(entry)
 
     def withdraw(self, entry: InstalledRevision) -> None:
-        """Take a revision out of this process and its folders."""
+        """Take a revision out of this process and its folders, and the node's own results that were made
+        beside it."""
         from ..node.install import remove
 
+        own = self.own
+        if own is not None and any(one.revision == entry.revision for one in own.manifest.ancestors or ()):
+            self.own = None
+            self.withdraw(own)
         paths = {record.path for record in entry.manifest.files}
         for state in self.kinds.values():
             state.forget(paths, entry.keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,11 @@ class AllKinds:
         for state in self._states.values():
             state.compile_again()
 
-    def start_recording(self, *, serving: bool = False) -> None:
+    def start_recording(self, *, serving: bool = False, seconds: float = math.inf) -> None:
         """Have each kind record what only a process can record that restored everything else. ``serving``:
-        this process is a service."""
+        this process is a service. ``seconds``: what a recording may need."""
         for state in self._states.values():
-            state.recording.start(serving=serving)
+            state.recording.start(serving=serving, seconds=seconds)
 
     def stop_recording(self, kept: Collection[tuple[str, str]]) -> None:
         """Have each kind record nothing more, and forget its recorded files but those of these places."""

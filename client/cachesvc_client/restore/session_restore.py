@@ -218,11 +218,12 @@ class SessionRestore:
         self._keep_own()
 
     def _record_own(self) -> None:
-        """Record frames of what this node compiled itself, for its next start, if nothing else was installed:
-        the node's key signs no frame of another signer's graphs."""
-        if self._result.own is not None and not self._result.installed:
-            self._process.records_own = True
-            self._process.all_kinds.start_recording(serving=True)
+        """Record frames for this node's next start, where something was installed: the node keeps the frames,
+        with the names of the revisions whose graphs they call."""
+        process = self._process
+        if (self._result.own or self._result.installed) and process.own_results() is not None:
+            process.records_own = True
+            process.all_kinds.start_recording(serving=True, seconds=self._config.record_seconds)
 
     def _may_keep_own(self) -> bool:
         config = self._config

@@ -78,8 +78,10 @@ class QuietPublisher(Listener):
         nothing."""
         from ..ranks.job import this_job
 
-        if any(map(_restored_own_lane, self._sessions)) and this_job() is None:
-            self._process.all_kinds.start_recording(serving=True)
+        restored = filter(_restored_own_lane, self._sessions)
+        seconds = [one.config.record_seconds for one in restored if one.config is not None]
+        if seconds and this_job() is None:
+            self._process.all_kinds.start_recording(serving=True, seconds=min(seconds))
 
     def paused(self, moment: Moment, _deadline: float) -> None:
         """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.

@@ -1,7 +1,8 @@
 """Run a service that compiles a model: ``recording_service.py NAME CHANGE``.
 
 It answers each line of stdin with JSON: a number is a batch of as many rows, ``train`` a step of training,
-``new`` compiles another function, and ``drop`` says whether the model is alive once the program dropped it.
+``step`` compiled steps of an optimizer, ``new`` compiles another function, and ``drop`` says whether the
+model is alive once the program dropped it.
 
 ``CHANGE`` is what differs from the service before, see ``CHANGES``. Every process has other weights."""
 
@@ -69,6 +70,27 @@ def training(model, x):
     return torch.cat([loss.detach().reshape(1), *(weight.grad.flatten() for weight in model.parameters())])
 
 
+def stepped(step):
+    """Return the parameters after two steps of an optimizer with state, where ``step`` makes its step."""
+    torch.manual_seed(3)
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=1e-2)
+    call = step(optimizer)
+    for _ in range(2):
+        layers(torch.linspace(-1, 1, 40).reshape(5, 8)).square().sum().backward()
+        call()
+        optimizer.zero_grad()
+    return torch.cat([one.detach().flatten() for one in layers.parameters()])
+
+
+def compiled_step(optimizer):
+    @torch.compile
+    def step():
+        optimizer.step()
+
+    return step
+
+
 assert cachesvc_client.wait(60)
 model = frames_model.make(seed=os.getpid())
 trained = frames_model.make(seed=os.getpid())
@@ -89,6 +111,8 @@ for line in sys.stdin:
             x = torch.linspace(-1, 1, 24)
             output = torch.compile(new)(x)
             answer["difference"] = float((output - new(x)).abs().max())
+    elif word == "step":
+        answer["difference"] = float((stepped(compiled_step) - stepped(lambda one: one.step)).abs().max())
     elif word.startswith("train"):
         x = torch.linspace(-1, 1, 40).reshape(5, 8)
         output = training(compiled_trained, x)

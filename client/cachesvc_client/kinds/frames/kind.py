@@ -206,7 +206,7 @@ class FramesState(KindState):
             return None
         if self._frames.recorder is not None:
             counters.counts["frames_traced"] += 1
-            return self._frames.recorder.trace(call, asked, backend)
+            return self._frames.trace(call, asked, backend)
         if self._replayer is None or self._has_to_trace() or not asked.has_room:
             return None
         with contextlib.ExitStack() as guards:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...hooks import imports
 from ..kind import Recording
 from .versions import is_known
 
 if TYPE_CHECKING:
     from ...graphs.operators import RegisteredFunctions
+    from .arguments import FrameCall
     from .record.recorder import Recorder
 
 _log = logging.getLogger("cachesvc")
@@ -29,14 +32,18 @@ class FrameRecording(Recording):
         """Whether this process records beside its work, once it traces."""
         self.written: set[str] = set()
         """Names of the files that this process recorded."""
+        self._seconds = math.inf
+        """What the recording beside the work of a service may need."""
+        self._ended = ""
+        """Why it ended."""
         self._saved = 0
         """How many frames were written."""
         self._registered = registered
 
-    def start(self, *, serving: bool = False) -> None:
+    def start(self, *, serving: bool = False, seconds: float = math.inf) -> None:
         """Record each frame from now on, where this torch can. A service does so from its first trace on, if
-        its entry has no frames."""
-        self.may_begin = serving
+        its entry has no frames, until that has needed ``seconds``."""
+        self.may_begin, self._seconds = serving and seconds > 0, seconds
         if not serving:
             self._make_recorder()
 
@@ -64,8 +71,23 @@ class FrameRecording(Recording):
         """Return how many frames this process has recorded and written."""
         return self._saved
 
+    def trace(self, call: imports.Call, asked: FrameCall, backend: Any) -> Any:
+        """Let Dynamo trace a frame, record it, and return Dynamo's result."""
+        assert self.recorder is not None
+        answer = self.recorder.trace(call, asked, backend)
+        self._check_seconds(self.recorder)
+        return answer
+
+    def _check_seconds(self, recorder: Recorder) -> None:
+        if recorder.serving and recorder.seconds > self._seconds:
+            self._ended = f"recording needs more than {self._seconds:g} s (CACHESVC_RECORD_SECONDS)"
+            _log.debug("no frame is recorded: %s", self._ended)
+            self.stop(())
+
     def refused(self) -> Iterable[str]:
         """Yield why frames were not recorded, by function."""
+        if self._ended:
+            yield self._ended
         if self.recorder is not None:
             yield from (f"{name}: {why}" for name, why in self.recorder.refused.items())
 
@@ -88,3 +110,4 @@ class FrameRecording(Recording):
             _log.debug("what was recorded cannot be written", exc_info=True)
             self.stop()
         self._saved = recorder.saved
+        self._check_seconds(recorder)

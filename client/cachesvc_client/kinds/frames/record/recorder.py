@@ -6,10 +6,13 @@ identities. Here each guard is recorded with words for its object, see `guard_wo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import secrets
+import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,8 @@ class Recorder:
         """``registered``: the functions that libraries registered for their operators. ``serving``: this
         process is a service, which records what it found in its entry and changes no setting for that."""
         self.refused: dict[str, str] = {}
+        self.seconds = 0.0
+        """What was spent here beside PyTorch's own work."""
         self.saved = 0
         """How many frames are in the files that were written."""
         self._registered = registered
@@ -120,10 +125,20 @@ class Recorder:
             self._now.pop()
             self._reads.end()
         added = {name: value for name, value in frame_call.globals.items() if name not in before}
-        package.check_globals(added)
-        package.note_reads(reads)
-        self._keep(frame_call.name, package, answer)
+        with self._spending():
+            package.check_globals(added)
+            package.note_reads(reads)
+            self._keep(frame_call.name, package, answer)
         return answer
+
+    @contextlib.contextmanager
+    def _spending(self) -> Iterator[None]:
+        """Count what the block needs."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begin
 
     def _settings_now(self, backend: Any) -> dict[str, str]:
         """Return the settings of this process. Equal ones are one object, which a pickle holds once."""
@@ -146,8 +161,12 @@ class Recorder:
     def save(self, folder: Path) -> str:
         """Write what was recorded so far into ``folder``; return the file's name, empty if there is none.
 
-        A service writes each frame once: a later file holds what was recorded since.
+        A service writes each frame once: a later file has what was recorded since.
         """
+        with self._spending():
+            return self._save(folder)
+
+    def _save(self, folder: Path) -> str:
         frames = self._frames
         if self.serving:
             self._frames = []
@@ -198,6 +217,12 @@ class Recorder:
         if not self._now:
             return call()
         package = self._now[-1]
+        with self._spending():
+            return self._guards_of(package, manager, builder, guards, output_graph)
+
+    def _guards_of(
+        self, package: FramePackage, manager: Any, builder: Any, guards: Any, output_graph: Any
+    ) -> bytes:
         try:
             kept, package.frame.without_hooks = pickles.split_hooks(guards)
             package.note_guards(builder, guards, output_graph)

@@ -163,8 +163,17 @@ class TracedReads:
 
 
 def constant_of(variable: Any) -> Any:
-    """Return the constant that one of Dynamo's variables is; `UNKNOWN` for another variable."""
+    """Return the constant that one of Dynamo's variables is; `UNKNOWN` for another variable.
+
+    What Dynamo has not made of a value yet it makes later, with its guards. When it does so decides the order
+    of a graph's inputs, and so PyTorch's key: so nothing is made here.
+    """
+    from torch._dynamo.variables.lazy import LazyVariableTracker
+
     try:
+        if issubclass(type(variable), LazyVariableTracker) and not variable.is_realized():
+            value = variable.peek_value()
+            return value if value is None or type(value) in PLAIN else UNKNOWN
         return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
     except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
         return UNKNOWN
