@@ -13,15 +13,16 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.door.route import PLACES, Door
-from cachesvc.registry import answers, reports
+from cachesvc.door.declared import PLACES
+from cachesvc.door.route import Door
+from cachesvc.registry import answers, health, reports
 from cachesvc.registry.context import Registry
 from cachesvc.registry.upkeep import gc
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
 
 from . import access, edge, garbage
-from .batching import Batches
+from .batching import SHARED, Batches, shared
 from .event_delivery import deliver_events
 from .metrics import Metrics
 from .mirroring import FORWARDS, Looks
@@ -65,6 +66,8 @@ def create_app(
             app.state.long_resolves.running(1),
             app.state.large_resolves.running(1),
             app.state.reports.running(1),
+            app.state.scrapes.running(1),
+            app.state.probes.running(1),
         ):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
@@ -99,6 +102,8 @@ def create_app(
     app.state.long_resolves = Batches(partial(answers.answer_each, registry))
     app.state.large_resolves = Batches(partial(answers.answer_each, registry, most=None), 1)
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
+    app.state.scrapes = Batches(shared(metrics.render), SHARED)
+    app.state.probes = Batches(shared(partial(health.readiness, registry)), SHARED)
     app.state.door = Door()
     app.state.description, app.state.describing = b"", anyio.Lock()
     app.state.request_counts = access.RequestCounts(token_requests)
