@@ -13,13 +13,14 @@ import httpx
 import pytest
 
 from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.manifest.records import Manifest
-from cachesvc_client.wire.names import Lane, Name, Namespace
+from cachesvc_client.wire.names import Lane, Name, Namespace, Target
 from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.e2e.registries import Served, client, prepare, serve
 
@@ -196,6 +197,30 @@ def test_what_lay_in_a_folder_of_the_users_is_not_signed(
     named = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     said = service(tmp_path / "victim", name, "compile:0", "compile:1", "publish", **victim, **named)
     _nothing_of(elsewhere, published(registry, name, honest.manifest), said)
+
+
+def test_what_another_process_puts_into_a_shared_folder_is_not_signed(
+    honest: Made, registry: Served, tmp_path: Path
+) -> None:
+    """No driver says who made an entry: those of a lane, which another service restored meanwhile into the
+    folder that the user named for both, were signed for the trunk."""
+    entry, key, bundle = "0/1/6ccdff9c1448c4", SigningKey.generate(), tmp_path / "lane.cachesvc"
+    cache = {"CUDA_CACHE_PATH": str(tmp_path / "cuda")}
+    draft = Draft(
+        name=Name.parse("team-b/beside"),
+        target=Target("one"),
+        fingerprint=honest.manifest.fingerprint,
+        workload=honest.manifest.workload,
+        scopes=("host",),
+    )
+    build_bundle([SourceFile("cuda", entry, b"of a lane")], draft, key, bundle)
+    bundle.with_suffix(".pub").write_text(str(key.public))
+    name, victim = "team-b/shared", {**registry.publisher, **PUBLISHES, **cache}
+    said = service(tmp_path / "victim", name, "compile:1", f"beside:{bundle}", "publish", **victim)
+    assert (tmp_path / "cuda" / entry).read_bytes() == b"of a lane"
+    held = files_of(published(registry, name, honest.manifest))
+    assert said["revisions"] and graphs(list(held)) and f"cuda/{entry}" not in held
+    assert "1 file of unknown origin" in (tmp_path / "victim/log").read_text()
 
 
 def _nothing_of(elsewhere: dict[str, Any], manifests: list[Manifest], said: dict[str, Any]) -> None:
