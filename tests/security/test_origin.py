@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -13,8 +14,9 @@ import httpx
 import pytest
 
 from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.bundle.seal import SigningKey, strict_base64
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
@@ -136,6 +138,19 @@ def test_code_of_a_lane_comes_under_no_key_but_the_lanes(
     # Who has nothing else to publish publishes nothing, and says so.
     alone = service(tmp_path / "alone", name, "compile:0", "publish:other", **victim)
     assert not alone["revisions"] and "nothing is left to publish" in alone["errors"][0], alone
+
+
+def test_what_a_node_keeps_for_itself_names_the_lane_whose_code_can_be_in_it(
+    honest: Made, tmp_path: Path
+) -> None:
+    """What is published of the next start, which finds it there, is reached by the lane's withdrawal."""
+    key, place = SigningKey.generate(), tmp_path / "node"
+    lane = honest.signed("team-b/kept", tmp_path / "lane.cachesvc", key)
+    variables = {"CACHESVC_BUNDLE": str(lane.bundle), "CACHESVC_TRUSTED_KEYS": str(key.public)}
+    service(place, "team-b/kept", "compile:0", "compile:1", **variables)
+    [own] = (place / "home/.cache/cachesvc/v1/own").iterdir()
+    manifest = json.loads(strict_base64(json.loads(open_bundle(own)[0])["payload"]))
+    assert [one["signer"] for one in manifest.get("ancestors", ())] == [str(key.public)], manifest.keys()
 
 
 def test_nothing_that_was_made_of_a_graph_of_a_lane_is_in_the_trunk(

@@ -68,7 +68,7 @@ def keep_own_results(process: Process) -> Path | None:
     Returns ``None`` if it did neither, if it is too much, or if there is no folder for the node's key.
     Raises ``CacheSvcError`` and ``OSError``.
     """
-    from ..publication.build_bundle import Draft, build_bundle
+    from ..publication.build_bundle import Build, Draft, build_bundle
 
     path = process.own_results()
     if path is None or process.output.observer is None:
@@ -92,6 +92,7 @@ def keep_own_results(process: Process) -> Path | None:
         fingerprint=process.fingerprint,
         workload=Workload(script=folder_name(path)),
         scopes=process.output.scopes(),
+        build=Build(ancestors=process.ledger.ancestors()),
     )
     with tempfile.TemporaryDirectory(dir=path.parent.parent / "tmp") as folder:
         bundle = Path(folder) / "bundle"
