@@ -30,8 +30,8 @@ TAGGED = {
     "deploy/gitlab/warm.yml": {"python:3.12-slim-bookworm"},
     "docs/recipes/deployment.md": {"python:3.12-slim"},
 }
-"""Images that are named by a tag, since no one has looked their digests up yet, by the file that names them.
-While there are some, nothing is released. docs/operate.md says how to look them up."""
+"""Images that are named by a tag, by the file that names them: no one has read their digests yet, as
+docs/operate.md says how to. While there are some, nothing is released."""
 
 
 def main() -> int:

@@ -91,8 +91,8 @@ class Body:
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What a route demands. ``role``: the lowest that may use it; ``None``: no token is needed. ``is_made``:
-    whether its answer takes of ``MAKING``; otherwise it costs little, or has threads of its own. The bytes of
-    every answer have a share: of ``ANSWERS``, ``OPEN`` or ``PIECES``."""
+    whether its answer has a place of ``MAKING``; otherwise it costs little, or has threads of its own. The
+    bytes of every answer have a share: of ``ANSWERS``, ``OPEN`` or ``PIECES``."""
 
     role: Role | None
     scope: Scope

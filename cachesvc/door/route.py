@@ -96,7 +96,7 @@ class Door:
 
     @asynccontextmanager
     async def make(self, request: Request, declared: Declared, owner: Owner | None) -> AsyncIterator[None]:
-        """Hold a place for an answer of the route until it is made and has its share. Raise ``TooMany``, and
+        """Keep a place for an answer of the route until it is made and has its share. Raise ``TooMany``, and
         ``ClientDisconnect`` where no one waits for it any more."""
         if not declared.is_made or owner is None:
             yield

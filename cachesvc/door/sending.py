@@ -33,7 +33,7 @@ _TICK_SECONDS = 2.0
 class SharedAnswer(Response):
     """Sends an answer, which has its share until it is sent.
 
-    ``share``: of the memory, held already. ``pressed``: whether others wait for it.
+    ``share``: of the memory, reserved already. ``pressed``: whether others wait for it.
     """
 
     def __init__(
