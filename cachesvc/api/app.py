@@ -13,8 +13,9 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.door.declared import PLACES
+from cachesvc.door.declared import FORWARDS, PLACES
 from cachesvc.door.route import Door
+from cachesvc.door.shares import Shares
 from cachesvc.registry import answers, health, reports
 from cachesvc.registry.context import Registry
 from cachesvc.registry.upkeep import gc
@@ -25,7 +26,7 @@ from . import access, edge, garbage
 from .batching import SHARED, Batches, shared
 from .event_delivery import deliver_events
 from .metrics import Metrics
-from .mirroring import FORWARDS, Looks
+from .mirroring import Looks
 from .routes import admin, claims, inventory, mirrors, peers, public, publishers, read, trust, webhooks, write
 
 _log = logging.getLogger("cachesvc.gc")
@@ -57,8 +58,7 @@ def create_app(
         app.state.webhook_tests = anyio.CapacityLimiter(webhooks.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publishers.EXCHANGES)
         app.state.waiting_for_issuers = Counter()
-        app.state.forwards = anyio.CapacityLimiter(FORWARDS)
-        app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
+        app.state.forwards, app.state.forwarded_waits = Shares.of_fleet(FORWARDS), Shares.of_fleet(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publishers.EXCHANGES)
         with (
             garbage.rarely_searched(),

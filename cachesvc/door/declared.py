@@ -62,6 +62,9 @@ OPEN = Bounds(token=4 * MIB, lane=0, lanes=0, namespace=16 * MIB, process=16 * M
 MAKING = Bounds(token=2, lane=2, lanes=4, namespace=6, process=12)
 """Answers that are made at once, each until its bytes have their share: of lists, searches and pages, which
 cost threads and memory before it is known how large they are."""
+FORWARDS = Bounds(token=96, lane=64, lanes=96, namespace=112, process=128)
+"""Requests that a mirror forwards at once, beside those with packs. As many claims may wait at the upstream
+beside them."""
 PIECES = Bounds(token=16 * MIB, lane=8 * MIB, lanes=16 * MIB, namespace=32 * MIB, process=64 * MIB)
 """Bytes of the large pieces of packs, which who reads fast gets while there is room."""
 

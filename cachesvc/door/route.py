@@ -41,9 +41,6 @@ KNOWN = "cachesvc.known"
 """Key in a request's scope of the function that a connection is told by that a token was shown on it. A
 connection that never shows one is the first to be ended."""
 
-WAITING_ANSWERS = 4000
-"""Requests that wait until their answer has its share, or is made: a fleet that starts at once has one
-token."""
 TINY_BYTES = 8 << 10
 """Bytes up to which a body waits for no share: the requests that one token may have under way bound those."""
 LARGE_BYTES = 256 << 10
@@ -58,8 +55,7 @@ class Door:
 
     def __init__(self) -> None:
         self._places, self._small, self._large = Shares(PLACES), Shares(SMALL), Shares(LARGE)
-        self._answers = Shares(ANSWERS, WAITING_ANSWERS, WAITING_ANSWERS // 2)
-        self._making = Shares(MAKING, WAITING_ANSWERS, WAITING_ANSWERS // 2)
+        self._answers, self._making = Shares.of_fleet(ANSWERS), Shares.of_fleet(MAKING)
         self._open, self._pieces = Shares(OPEN), Shares(PIECES)
         self._turn = anyio.Lock()
 
