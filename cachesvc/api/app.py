@@ -13,18 +13,20 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.door.route import PLACES, Door
-from cachesvc.registry import answers, reports
+from cachesvc.door.declared import FORWARDS, PLACES
+from cachesvc.door.route import Door
+from cachesvc.door.shares import Shares
+from cachesvc.registry import answers, health, reports
 from cachesvc.registry.context import Registry
 from cachesvc.registry.upkeep import gc
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
 
 from . import access, edge, garbage
-from .batching import Batches
+from .batching import SHARED, Batches, shared
 from .event_delivery import deliver_events
 from .metrics import Metrics
-from .mirroring import FORWARDS, Looks
+from .mirroring import Looks
 from .routes import admin, claims, inventory, mirrors, peers, public, publishers, read, trust, webhooks, write
 
 _log = logging.getLogger("cachesvc.gc")
@@ -56,8 +58,7 @@ def create_app(
         app.state.webhook_tests = anyio.CapacityLimiter(webhooks.TESTS)
         app.state.exchanges = anyio.CapacityLimiter(publishers.EXCHANGES)
         app.state.waiting_for_issuers = Counter()
-        app.state.forwards = anyio.CapacityLimiter(FORWARDS)
-        app.state.forwarded_waits = anyio.CapacityLimiter(FORWARDS)
+        app.state.forwards, app.state.forwarded_waits = Shares.of_fleet(FORWARDS), Shares.of_fleet(FORWARDS)
         app.state.logins = anyio.CapacityLimiter(publishers.EXCHANGES)
         with (
             garbage.rarely_searched(),
@@ -65,6 +66,8 @@ def create_app(
             app.state.long_resolves.running(1),
             app.state.large_resolves.running(1),
             app.state.reports.running(1),
+            app.state.scrapes.running(1),
+            app.state.probes.running(1),
         ):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
@@ -99,6 +102,8 @@ def create_app(
     app.state.long_resolves = Batches(partial(answers.answer_each, registry))
     app.state.large_resolves = Batches(partial(answers.answer_each, registry, most=None), 1)
     app.state.reports = Batches(partial(reports.report_each, registry), reports.MAX_REPORTS)
+    app.state.scrapes = Batches(shared(metrics.render), SHARED)
+    app.state.probes = Batches(shared(partial(health.readiness, registry)), SHARED)
     app.state.door = Door()
     app.state.description, app.state.describing = b"", anyio.Lock()
     app.state.request_counts = access.RequestCounts(token_requests)

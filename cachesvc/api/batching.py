@@ -18,6 +18,9 @@ A = TypeVar("A")
 MAX_BATCH = 8
 """Questions of one batch, at most: the first waits for the answer to the last."""
 
+SHARED = 10_000
+"""Questions that one answer is for, at most."""
+
 END_SECONDS = 5.0
 """Seconds that the end waits for a thread: a database that does not answer must not delay it."""
 
@@ -113,3 +116,13 @@ def _set_results(futures: Sequence[asyncio.Future[A]], answers: Sequence[A | Exc
             future.set_exception(answer)
         else:
             future.set_result(answer)
+
+
+def shared(make: Callable[[], A]) -> Answer[None, A]:
+    """Return what makes one answer for all who wait for it, so that a crowd costs what one of it costs. Each
+    gets one that was begun after it had asked."""
+
+    def answer(questions: Sequence[None]) -> Sequence[A]:
+        return [make()] * len(questions)
+
+    return answer

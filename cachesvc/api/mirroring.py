@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 import anyio
 from anyio import to_thread
 from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
 
 from cachesvc.domain.access import Token
 from cachesvc.door.route import Handler
+from cachesvc.door.shares import Owner, Shares
 from cachesvc.registry import download
 from cachesvc.registry.context import Registry
 from cachesvc.registry.download import Pack
@@ -29,9 +31,6 @@ from .streams import receive
 
 PULL_SECONDS = 8.0
 """Seconds that a reader waits for a pack that comes. A client gives a silent answer up after 10."""
-FORWARDS = 128
-"""Requests that a mirror forwards at once, beside those with packs; more wait. As many claims may wait at the
-upstream beside them."""
 
 _log = logging.getLogger("cachesvc.mirror")
 
@@ -111,18 +110,21 @@ async def _forward(registry: Registry, request: Request) -> Response:
         body = await request.body()
         wait = _wait_of(body) if request.scope["path"].endswith("/claims") else 0.0
         state = request.app.state
-        places: anyio.CapacityLimiter = state.forwarded_waits if wait else state.forwards
-        answer = await to_thread.run_sync(
-            mirror.upstream.forward,
-            request.method,
-            path,
-            secret,
-            body or None,
-            None,
-            CALL_SECONDS + wait,
-            limiter=places,
-            abandon_on_cancel=True,
-        )
+        places: Shares = state.forwarded_waits if wait else state.forwards
+        async with places.hold(Owner.of(request.state.token), 1):
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            answer = await to_thread.run_sync(
+                mirror.upstream.forward,
+                request.method,
+                path,
+                secret,
+                body or None,
+                None,
+                CALL_SECONDS + wait,
+                limiter=anyio.CapacityLimiter(1),
+                abandon_on_cancel=True,
+            )
     if request.scope["path"].endswith(("/commit", "/bundles")):
         looks: Looks | None = request.app.state.looks
         if looks is not None:

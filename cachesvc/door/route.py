@@ -11,16 +11,29 @@ import anyio
 from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
 from cachesvc.domain.access import ANY, Action, Role, Token, demand
 from cachesvc.registry import publish
 from cachesvc_client.wire.errors import TooLarge, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
 
-from .declared import MAX_COMMIT_BYTES, Declared, Scope, Share, declaration
+from .declared import (
+    ANSWERS,
+    LARGE,
+    MAKING,
+    OPEN,
+    PIECES,
+    PLACES,
+    SMALL,
+    Declared,
+    Scope,
+    Share,
+    declaration,
+)
 from .pace import Paced
 from .sending import PIECE_BYTES, SharedAnswer, StreamedAnswer
-from .shares import Bounds, Owner, Shares
+from .shares import Owner, Shares
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -28,39 +41,11 @@ KNOWN = "cachesvc.known"
 """Key in a request's scope of the function that a connection is told by that a token was shown on it. A
 connection that never shows one is the first to be ended."""
 
-PLACES = Bounds(token=8, lane=8, lanes=12, namespace=16, process=32)
-"""Bodies that threads store at once."""
-MIB = 1 << 20
-SMALL = Bounds(token=8 * MIB, lane=8 * MIB, lanes=12 * MIB, namespace=16 * MIB, process=32 * MIB)
-"""Bytes of small bodies in memory at once. Large ones have bounds of their own, so that they keep no resolve
-waiting."""
-LARGE = Bounds(
-    token=MAX_COMMIT_BYTES,
-    lane=MAX_COMMIT_BYTES,
-    lanes=MAX_COMMIT_BYTES + 2 * MIB,
-    namespace=MAX_COMMIT_BYTES + 6 * MIB,
-    process=MAX_COMMIT_BYTES + 26 * MIB,
-)
-"""Bytes of other bodies: the largest one fits, beside some of others."""
-ANSWERS = Bounds(
-    token=MAX_COMMIT_BYTES,
-    lane=MAX_COMMIT_BYTES,
-    lanes=MAX_COMMIT_BYTES + 2 * MIB,
-    namespace=MAX_COMMIT_BYTES + 26 * MIB,
-    process=MAX_COMMIT_BYTES + 74 * MIB,
-)
-"""Bytes of answers that are being sent and are not small: the largest one fits, beside some of others."""
-WAITING_ANSWERS = 4000
-"""Requests that wait until their answer has its share: a fleet that starts at once has one token."""
-OPEN = Bounds(token=4 * MIB, lane=0, lanes=0, namespace=16 * MIB, process=16 * MIB)
-"""Bytes of such answers to strangers, by address: they use nothing of the others."""
-PIECES = Bounds(token=16 * MIB, lane=8 * MIB, lanes=16 * MIB, namespace=32 * MIB, process=64 * MIB)
-"""Bytes of the large pieces of packs, which who reads fast gets while there is room."""
 TINY_BYTES = 8 << 10
 """Bytes up to which a body waits for no share: the requests that one token may have under way bound those."""
 LARGE_BYTES = 256 << 10
 """Bytes above which a body is large."""
-TURN_BYTES = 2 * MIB
+TURN_BYTES = 2 << 20
 """Bytes of a body above which it waits until no other such body is parsed: text takes several times its
 bytes then."""
 
@@ -70,8 +55,8 @@ class Door:
 
     def __init__(self) -> None:
         self._places, self._small, self._large = Shares(PLACES), Shares(SMALL), Shares(LARGE)
-        self._answers, self._pieces = Shares(ANSWERS, WAITING_ANSWERS, WAITING_ANSWERS // 2), Shares(PIECES)
-        self._open = Shares(OPEN)
+        self._answers, self._making = Shares.of_fleet(ANSWERS), Shares.of_fleet(MAKING)
+        self._open, self._pieces = Shares(OPEN), Shares(PIECES)
         self._turn = anyio.Lock()
 
     @asynccontextmanager
@@ -99,20 +84,31 @@ class Door:
 
             paced = Paced(request.receive, body, pressed=pressed)
             admitted = Request(request.scope, paced)
-            if body.share is Share.memory and amount:
+            if body.share is Share.memory and (amount or declared.is_made):
                 admitted._body = await paced.read()
                 if amount > TURN_BYTES:
                     await stack.enter_async_context(self._turn)
             yield admitted
 
+    @asynccontextmanager
+    async def make(self, request: Request, declared: Declared, owner: Owner | None) -> AsyncIterator[None]:
+        """Keep a place for an answer of the route until it is made and has its share. Raise ``TooMany``, and
+        ``ClientDisconnect`` where no one waits for it any more."""
+        if not declared.is_made or owner is None:
+            yield
+            return
+        async with self._making.hold(owner, 1):
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            yield
+
     async def reserve(self, request: Request, owner: Owner, size: int) -> None:
         """Wait for the share of the answer to a request, before that is made. Raise ``TooMany``."""
-        held = request.state.held = AsyncExitStack()
-        await held.enter_async_context(self._answers.hold(owner, size))
+        await _hold(request, self._answers, owner, size)
 
-    def share_answer(self, request: Request, response: Response, owner: Owner | None) -> Response:
+    async def share_answer(self, request: Request, response: Response, owner: Owner | None) -> Response:
         """Return what sends a response: one that is not small has a share until it is sent, and waits for
-        it if it has none yet. ``owner``: ``None`` for a request without a token."""
+        it if it has none yet. ``owner``: ``None`` for a request without a token. Raise ``TooMany``."""
         if owner is None:
             pool, owner = self._open, Owner(request.client.host if request.client else "")
         else:
@@ -120,12 +116,12 @@ class Door:
         if isinstance(response, StreamedAnswer):
             response.shares, response.owner = self._pieces, owner
             return response
-        size = len(getattr(response, "body", b""))
-        share = getattr(request.state, "held", None)
-        if share is None and size <= PIECE_BYTES:
-            return response
-        share = share or pool.hold(owner, size)
-        return SharedAnswer(response, share, partial(pool.presses, owner))
+        if not hasattr(request.state, "held"):
+            size = len(getattr(response, "body", b""))
+            if size <= PIECE_BYTES:
+                return response
+            await _hold(request, pool, owner, size)
+        return SharedAnswer(response, request.state.held, partial(pool.presses, owner))
 
 
 def announced(request: Request, most: int) -> int:
@@ -153,13 +149,12 @@ class DoorRoute(APIRoute):
                 request.scope.get(KNOWN, _unheard)()
                 owner = await _demand_right(request, token, declared.role, declared.scope)
             door: Door = request.app.state.door
-            async with door.admit(request, declared, owner) as admitted:
+            async with door.admit(request, declared, owner) as let_in, door.make(let_in, declared, owner):
                 try:
-                    response = await inner(admitted)
+                    return await door.share_answer(request, await inner(let_in), owner)
                 except BaseException:
                     await _held(request).aclose()
                     raise
-            return door.share_answer(request, response, owner)
 
         return handler
 
@@ -170,6 +165,12 @@ class DoorRoute(APIRoute):
     def shortcut(self, inner: Handler) -> Handler:
         """Return the handler of requests that were let in: ``inner``, or one that may answer without it."""
         return inner
+
+
+async def _hold(request: Request, pool: Shares, owner: Owner, size: int) -> None:
+    held = AsyncExitStack()
+    await held.enter_async_context(pool.hold(owner, size))
+    request.state.held = held
 
 
 def _held(request: Request) -> AsyncExitStack:

@@ -33,7 +33,7 @@ _TICK_SECONDS = 2.0
 class SharedAnswer(Response):
     """Sends an answer, which has its share until it is sent.
 
-    ``share``: of the memory. ``pressed``: whether others wait for it.
+    ``share``: of the memory, reserved already. ``pressed``: whether others wait for it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SharedAnswer(Response):
         self._response, self._share, self._pressed = response, share, pressed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer. Raise ``TooMany`` before its first byte."""
+        """Send the answer, and then return its share."""
         async with self._share:
             await self._response(scope, receive, PacedSend(scope, send, self._pressed))
 

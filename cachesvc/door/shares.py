@@ -22,6 +22,8 @@ WAITING = 256
 meanwhile."""
 TOKEN_WAITING = 64
 """Those of one token."""
+FLEET_WAITING = 4000
+"""Those that wait for an answer which a whole fleet asks for at once."""
 
 Key = tuple[str, ...]
 
@@ -85,6 +87,11 @@ class Shares:
         """How many have waited, or were served after they had waited."""
         self._served: dict[str, int] = {}
         """Of each namespace with requests that wait, the number when one was served last."""
+
+    @classmethod
+    def of_fleet(cls, bounds: Bounds) -> Shares:
+        """Return shares for which a whole fleet may wait, which starts at once and has one token."""
+        return cls(bounds, FLEET_WAITING, FLEET_WAITING // 2)
 
     @asynccontextmanager
     async def hold(self, owner: Owner, amount: int) -> AsyncIterator[None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import yaml
 
 from tests.security.issuer import running_issuer
 from tests.security.job_world import MAIN
+from tools.release import TAGGED
 
 from ..registry.registry_making import Server, ok
 from .charts import ROOT
@@ -48,18 +50,6 @@ OURS = re.compile(
 )
 """Images that the reader builds, or has."""
 STAGE = re.compile(r"^FROM .* AS (\S+)", re.MULTILINE)
-TAGGED = {
-    "Dockerfile": {"python:3.12-slim-bookworm"},
-    "deploy/compose/compose.yaml": {
-        "caddy:2.10-alpine",
-        "postgres:15-alpine",
-        "redis:7-alpine",
-        "versity/versitygw:v1.8.0",
-    },
-    "deploy/gitlab/warm.yml": {"python:3.12-slim-bookworm"},
-    "docs/recipes/deployment.md": {"python:3.12-slim"},
-}
-"""Images that are named by a tag: nobody has looked their digests up. docs/operate.md says so."""
 ACTIONS_OWN = "deploy/github/action/action.yml"
 """Installs the project of its own commit, which has no hashes."""
 
@@ -104,6 +94,15 @@ def test_every_requirement_is_named_by_its_hash() -> None:
 def test_every_image_that_has_a_tag_alone_is_still_there() -> None:
     for name, images in TAGGED.items():
         assert images <= set(IMAGE.findall((ROOT / name).read_text())), name
+
+
+def test_nothing_is_released_while_an_image_has_a_tag_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.release", "--out", str(tmp_path / "dist")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    named = [f"{name}: {image}" for name, images in TAGGED.items() for image in images]
+    assert (result.returncode == 0) == (not named)
+    assert all(line in result.stderr for line in named)
+    assert not named or not (tmp_path / "dist").exists()
 
 
 @pytest.mark.parametrize(

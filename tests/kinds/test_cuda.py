@@ -191,9 +191,7 @@ def test_a_process_restores_into_the_folder_that_its_user_set(tmp_path: Path) ->
     answer = start(tmp_path, CUDA_CACHE_PATH=str(mine))
     assert answer["folder"] == str(mine)
     assert (mine / RESTORED).read_bytes() == b"machine code"
-    assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"], (
-        "entries from before belong to others"
-    )
+    assert answer["captured"] == [f"cuda/{RESTORED}"], "what appeared there may be another process's"
 
 
 @pytest.mark.parametrize(("driver", "why"), [("570.1", "are of driver 570.1"), ("", "(cwd in the spec)")])

@@ -24,6 +24,7 @@ from cachesvc_client.kinds.frames.record import graph_facts
 from cachesvc_client.kinds.frames.replay import replayer
 from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.testing import Example, KindConformance
+from cachesvc_client.wire.digest import Digest
 from tests.releases import TORCH
 
 CONTENT = b"a pickle"
@@ -55,6 +56,13 @@ def test_only_the_content_that_the_name_says_is_read(tmp_path: Path) -> None:
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b".")
     with pytest.raises(ValueError, match="its content is not what its name says"):
         stored.read(tmp_path / name)
+
+
+def test_a_file_that_was_replaced_was_not_recorded_here(tmp_path: Path) -> None:
+    """What stands in its place is of unknown origin, and not signed."""
+    state = FramesState()
+    state._frames.written = {f"{'a' * 64}.frames"}
+    assert state.made_files(tmp_path) == {f"{'a' * 64}.frames": Digest(f"sha256:{'a' * 64}")}
 
 
 def test_a_file_that_is_not_there_is_another_ranks(tmp_path: Path) -> None:

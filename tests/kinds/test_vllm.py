@@ -42,6 +42,7 @@ class TestConformance(KindConformance):
         *(f"{CLASSIC}/cache_key_factors.json", f"{MODEL}.123.tmp"),
         *(f"torch_compile_cache/torch_aot_compile/{HASH}/rank_0_0/model", f"{IDENTITY}/dummy_cache/model"),
         *(f"modelinfos/{HASH}/x.json", f"modelinfos/{IDENTITY}/{HASH}/../x.json", f"{INFO}.tmp"),
+        f"{IDENTITY}/torch_aot_compile/{HASH}/rank_\u0663_0/model",
         *(f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0/model", f"{IDENTITY}/torch_aot_compile/{HASH}/model"),
         *(f"{IDENTITY}/torch_aot_compile/{HASH[:-1]}/rank_0_0/model", f"{CLASSIC}/../{SHORT}/model"),
     )

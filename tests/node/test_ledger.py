@@ -103,6 +103,21 @@ def test_what_was_replaced_after_it_was_made_is_unknown(root: Path) -> None:
     assert one.origin.unknown
 
 
+def test_what_lay_beside_it_before_the_process_began_was_not_made_by_it(root: Path) -> None:
+    """Triton's kind names the folders of what it compiled, in which another process has left a file."""
+    for letter in "ab":
+        (root / PATHS[letter]).parent.mkdir(parents=True)
+    (root / PATHS["a"]).write_bytes(b"hostile")
+    time.sleep(0.05)
+    ledger = Ledger(time.time_ns())
+    time.sleep(0.05)
+    (root / PATHS["b"]).write_bytes(b"1")
+    files = [SourceFile("inductor", PATHS[letter], (root / PATHS[letter]).read_bytes()) for letter in "ab"]
+    made = {("inductor", PATHS[letter]): None for letter in "ab"}
+    traced = list(ledger.trace(files, made, {"inductor": root}))
+    assert letters(select(traced, Source(OURS, None)).files) == "b"
+
+
 def test_what_a_rank_of_the_job_made_is_ours_as_it_was_made(root: Path) -> None:
     by_ranks = {("inductor", PATHS[letter], Digest.of(b"1")) for letter in "ab"}
     files = [SourceFile("inductor", PATHS["a"], b"1"), SourceFile("inductor", PATHS["b"], b"hostile")]

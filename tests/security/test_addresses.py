@@ -88,7 +88,13 @@ def test_an_issuer_inside_is_refused(server: Server, host: str) -> None:
 
 @pytest.mark.parametrize(
     "addresses",
-    [(one,) for one in ("127.0.0.1", "169.254.169.254", "::ffff:10.0.0.7", "fe80::1", "64:ff9b:1::1")],
+    [
+        (one,)
+        for one in (
+            *("127.0.0.1", "169.254.169.254", "::ffff:10.0.0.7", "fe80::1", "64:ff9b:1::1"),
+            *("168.63.129.16", "192.0.0.192", "2002:a83f:8110::1"),  # metadata services of other clouds
+        )
+    ],
 )
 def test_an_issuer_s_name_that_leads_inside_is_not_asked(
     monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...], caplog: pytest.LogCaptureFixture

@@ -77,6 +77,7 @@ def test_a_hostile_registry_redirects_no_client_to_the_node_itself(
     ("host", "kind"),
     [
         ("169.254.169.254", "link-local"),
+        ("168.63.129.16", "link-local"),
         ("10.1.2.3", "private"),
         ("[fd00::1]", "private"),
         ("[fe80::1]", "link-local"),

@@ -428,6 +428,28 @@ def test_a_client_s_token_goes_to_the_upstream_and_a_mirror_keeps_none(pair: Pai
             assert secret.encode() not in path.read_bytes(), path
 
 
+def test_a_lane_whose_claims_wait_leaves_places_of_a_mirror_to_others(pair: Pair) -> None:
+    """A mirror passed on 128 claims at once that wait, whoever's they were: the others waited for these."""
+    token = pair.token("write", lane="pr-1")
+    subject = {"namespace": "team", "name": "bert", "environment": Digest.of(b"here")}
+
+    def ask(api: Api, holder: int, **more: Any) -> Any:
+        claim = {"subject": {**subject, **more}, "holder": f"{holder:032x}"}
+        return api.http.post("/v1/claims", json={**claim, "wait": 12 if holder < 200 else 1}, timeout=9)
+
+    ok(ask(pair.upstream.api(token["secret"]), 999, lane="pr-1"))
+    ok(ask(pair.upstream.api(), 999))
+    with pair.mirror.running(), ThreadPoolExecutor(160) as pool:
+        honest = pair.reader("write")
+        lanes = [pair.mirror.api(token["secret"]) for _ in range(4)]  # each has a hundred connections
+        for number in range(160):
+            pool.submit(ask, lanes[number % 4], number, lane="pr-1")
+        time.sleep(4)
+        began = time.monotonic()
+        assert ok(ask(honest, 500))["state"] == "held"
+        assert time.monotonic() - began < 5
+
+
 def test_a_client_whose_calls_take_long_makes_no_mirror_say_that_the_registry_is_silent(
     pair: Pair, relay: LyingRelay
 ) -> None:

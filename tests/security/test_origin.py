@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -13,13 +14,15 @@ import httpx
 import pytest
 
 from cachesvc_client.bundle.check import check_envelope
-from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey, strict_base64
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.manifest.records import Manifest
-from cachesvc_client.wire.names import Lane, Name, Namespace
+from cachesvc_client.wire.names import Lane, Name, Namespace, Target
 from cachesvc_client.wire.requests.protocol import ResolveRequest
 from tests.e2e.registries import Served, client, prepare, serve
 
@@ -137,6 +140,19 @@ def test_code_of_a_lane_comes_under_no_key_but_the_lanes(
     assert not alone["revisions"] and "nothing is left to publish" in alone["errors"][0], alone
 
 
+def test_what_a_node_keeps_for_itself_names_the_lane_whose_code_can_be_in_it(
+    honest: Made, tmp_path: Path
+) -> None:
+    """What is published of the next start, which finds it there, is reached by the lane's withdrawal."""
+    key, place = SigningKey.generate(), tmp_path / "node"
+    lane = honest.signed("team-b/kept", tmp_path / "lane.cachesvc", key)
+    variables = {"CACHESVC_BUNDLE": str(lane.bundle), "CACHESVC_TRUSTED_KEYS": str(key.public)}
+    service(place, "team-b/kept", "compile:0", "compile:1", **variables)
+    [own] = (place / "home/.cache/cachesvc/v1/own").iterdir()
+    manifest = json.loads(strict_base64(json.loads(open_bundle(own)[0])["payload"]))
+    assert [one["signer"] for one in manifest.get("ancestors", ())] == [str(key.public)], manifest.keys()
+
+
 def test_nothing_that_was_made_of_a_graph_of_a_lane_is_in_the_trunk(
     honest: Made, registry: Served, tmp_path: Path
 ) -> None:
@@ -196,6 +212,30 @@ def test_what_lay_in_a_folder_of_the_users_is_not_signed(
     named = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     said = service(tmp_path / "victim", name, "compile:0", "compile:1", "publish", **victim, **named)
     _nothing_of(elsewhere, published(registry, name, honest.manifest), said)
+
+
+def test_what_another_process_puts_into_a_shared_folder_is_not_signed(
+    honest: Made, registry: Served, tmp_path: Path
+) -> None:
+    """No driver says who made an entry: those of a lane, which another service restored meanwhile into the
+    folder that the user named for both, were signed for the trunk."""
+    entry, key, bundle = "0/1/6ccdff9c1448c4", SigningKey.generate(), tmp_path / "lane.cachesvc"
+    cache = {"CUDA_CACHE_PATH": str(tmp_path / "cuda")}
+    draft = Draft(
+        name=Name.parse("team-b/beside"),
+        target=Target("one"),
+        fingerprint=honest.manifest.fingerprint,
+        workload=honest.manifest.workload,
+        scopes=("host",),
+    )
+    build_bundle([SourceFile("cuda", entry, b"of a lane")], draft, key, bundle)
+    bundle.with_suffix(".pub").write_text(str(key.public))
+    name, victim = "team-b/shared", {**registry.publisher, **PUBLISHES, **cache}
+    said = service(tmp_path / "victim", name, "compile:1", f"beside:{bundle}", "publish", **victim)
+    assert (tmp_path / "cuda" / entry).read_bytes() == b"of a lane"
+    held = files_of(published(registry, name, honest.manifest))
+    assert said["revisions"] and graphs(list(held)) and f"cuda/{entry}" not in held
+    assert "1 file of unknown origin" in (tmp_path / "victim/log").read_text()
 
 
 def _nothing_of(elsewhere: dict[str, Any], manifests: list[Manifest], said: dict[str, Any]) -> None:

@@ -10,12 +10,10 @@ from fastapi.responses import PlainTextResponse, RedirectResponse
 
 import cachesvc
 from cachesvc.door.route import DoorRoute
-from cachesvc.registry import health
 from cachesvc_client.wire.requests.protocol import API_VERSION, InfoAnswer
 
-from ..access import TheRegistry
 from ..edge import Json
-from ..metrics import CONTENT_TYPE, TheMetrics
+from ..metrics import CONTENT_TYPE
 from ..openapi import Health, Home, Readiness, errors
 
 WEB_PAGE = "/ui"
@@ -56,17 +54,17 @@ async def healthz() -> Json:
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
-async def readyz(registry: TheRegistry) -> Json:
+async def readyz(request: Request) -> Json:
     """Says whether index, blob store and hot store can be used now. Ready needs the first two; with a full
     disk a registry is ready and not `writable`."""
-    ready, writable, parts = await to_thread.run_sync(health.readiness, registry)
+    ready, writable, parts = await request.app.state.probes.ask(None)
     return Json(Readiness(ready, writable, parts), 200 if ready else 503)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(counts: TheMetrics) -> Response:
+async def metrics(request: Request) -> Response:
     """Returns the metrics in Prometheus's text format."""
-    return Response(await to_thread.run_sync(counts.render), media_type=CONTENT_TYPE)
+    return Response(await request.app.state.scrapes.ask(None), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/info", response_model=InfoAnswer)

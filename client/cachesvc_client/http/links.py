@@ -20,6 +20,8 @@ _UNICAST = ipaddress.IPv6Network("2000::/3")
 """All IPv6 addresses that are assigned as global unicast ones (RFC 4291)."""
 _EXAMPLES = ipaddress.IPv6Network("3fff::/20")
 """IPv6 addresses of documents (RFC 9637), which older Pythons do not know."""
+_METADATA = (ipaddress.IPv4Network("168.63.129.16/32"), ipaddress.IPv4Network("192.0.0.0/24"))
+"""Addresses at which clouds answer their own machines (Azure, Oracle), and which are no link-local ones."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv6 addresses whose last 32 bits are an IPv4 address (RFC 6052)."""
 
@@ -112,7 +114,7 @@ def address_kind(text: str) -> str:
     ip = _address(text)
     if ip.is_loopback or ip.is_unspecified:  # Linux connects 0.0.0.0 to this machine
         return "loopback"
-    if ip.is_link_local:
+    if ip.is_link_local or any(ip in network for network in _METADATA):
         return "link-local"
     if ip.is_multicast or not ip.is_global:
         return "private"

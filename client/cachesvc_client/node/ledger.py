@@ -168,10 +168,16 @@ class Ledger:
     ) -> Iterator[KnownFile]:
         """Yield the files that were captured in the folders of the kinds with their origins.
 
-        ``made``: the files that the kinds say this process made, each with its digest where a kind knows it.
-        ``by_ranks``: what the ranks of this process's job made, which share its folder.
+        ``made``: the files that the kinds say this process made, each with its digest where a kind knows it;
+        of the others, those that are older than this process lay there before. ``by_ranks``: what the ranks
+        of this process's job made, which share its folder.
         """
         folders = {kind: _Folder(root) for kind, root in roots.items()}
+        made = {
+            (kind, path): digest
+            for (kind, path), digest in made.items()
+            if digest is not None or is_newer(roots[kind] / path, self._began)
+        }
         # What a compiler found in one folder is in what it made in another.
         wholly = next((f"{_OPEN} {folder.root}" for folder in folders.values() if folder.is_open), "")
         for file in files:

@@ -2,11 +2,13 @@
 
 ``compile:N``: compile the N-th function. ``publish:TARGET``: publish under NAME. ``quiet``: wait until the
 process has published by itself. ``save:FILE`` and ``load:FILE``: PyTorch's own artifacts of what was
-compiled. ``plant:FOLDER``: copy a cache folder into this process's own."""
+compiled. ``plant:FOLDER``: copy a cache folder into this process's own. ``beside:BUNDLE``: have another
+process with the same folders restore a bundle, with the key that lies beside it."""
 
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -63,6 +65,16 @@ def plant(folder):
     shutil.copytree(folder, process().folders.roots()["inductor"], dirs_exist_ok=True)
 
 
+def restore_beside(bundle):
+    key = Path(bundle).with_suffix(".pub").read_text()
+    program = [sys.executable, str(Path(__file__).with_name("attached.py")), json.dumps({"bundle": bundle})]
+    variables = {**os.environ, "CACHESVC_TRUSTED_KEYS": key, "CACHESVC_MODE": "read"}
+    done = subprocess.run(
+        program, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
+    )
+    assert json.loads(done.stdout)["installed"], done.stdout
+
+
 STEPS = {
     "compile": compile_one,
     "publish": publish,
@@ -70,6 +82,7 @@ STEPS = {
     "save": save,
     "load": load,
     "plant": plant,
+    "beside": restore_beside,
 }
 for step in sys.argv[2:]:
     word, _, argument = step.partition(":")

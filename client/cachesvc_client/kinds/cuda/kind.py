@@ -43,7 +43,8 @@ class CudaState(KindState):
     """The entries that this process made or used.
 
     No library reports them. They are known by what the folder held before, so the entries that another
-    process puts there meanwhile count too.
+    process puts there meanwhile count too: nothing is published that appeared in a folder which the user
+    named (`Folders.tells_makers`).
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from ..kind import (
 )
 from .names import BACKEND, CONFIG, CUDA_GRAPH, CUDA_GRAPHS, FRAME, HOOKS, KERNELS, LOAD, SOURCES
 from .recording import FrameRecording
-from .rules import RULES
+from .rules import RULES, SUFFIX
 from .versions import is_known
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class FramesState(KindState):
 
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
         """Return the file of the frames that were recorded here."""
-        return dict.fromkeys(self._frames.written)
+        from ...wire.digest import Digest
+
+        return {path: Digest(f"sha256:{path.removesuffix(SUFFIX)}") for path in self._frames.written}
 
     def used_paths(self) -> set[str]:
         """Return the files whose frames were given."""

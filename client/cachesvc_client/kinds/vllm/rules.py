@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ..rules import FileRule, KindRules
 
-RANK = r"rank_\d{1,5}_\d{1,5}(_dev\d{1,4})?"
+RANK = r"rank_[0-9]{1,5}_[0-9]{1,5}(_dev[0-9]{1,4})?"
 """The folder of one rank; some versions add the number of the device."""
 MODEL_INFOS = "modelinfos"
 """The folder of descriptions of model classes, in vLLM's folder and in the kind's."""
