@@ -165,15 +165,19 @@ def test_names_of_one_object_are_told_from_names_of_equal_objects() -> None:
 
 
 def test_equal_sets_of_another_order_are_told_apart() -> None:
-    def orders(*values: Any, asked: bool = False) -> dict[str, str]:
+    def noted(*values: Any, asked: bool = False) -> SetOrders:
         sets = SetOrders()
         for kind in ("CONSTANT_MATCH", *(["SET_CONTAINS"] if asked else [])):
             for number, value in enumerate(values):
-                sets.note(types.SimpleNamespace(create_fn_name=lambda kind=kind: kind, name=number), value)
-        return sets.orders()
+                sets.note(
+                    types.SimpleNamespace(create_fn_name=lambda kind=kind: kind, name=f"{number}"), value
+                )
+        return sets
 
     one, other = {8, 0}, {0, 8}
     assert one == other and [*one] != [*other]
-    assert orders(one) == orders({8, 0}) != orders(other)
-    assert orders(one, asked=True) != orders(other, asked=True)
-    assert orders({"a", "b"}).keys() == {0} and orders({"a", "b"}, asked=True) == orders({1}) == {}
+    for asked in (False, True):
+        recorded = noted(one, asked=asked).orders(())
+        assert noted({8, 0}, asked=asked).are(recorded) and not noted(other, asked=asked).are(recorded)
+    assert noted({"a", "b"}).orders(()).keys() == noted({"a", "b"}, asked=True).orders({"0"}).keys() == {"0"}
+    assert noted({"a", "b"}, asked=True).orders(()) == noted({1}).orders(()) == {}

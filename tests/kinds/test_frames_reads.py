@@ -119,6 +119,54 @@ def test_whether_two_equal_values_are_one_object_is_refused(
     assert reads.refused == expected
 
 
+TEXTS = frozenset({"alpha", "beta"})
+TEXTS_IN_A_SET = {"alpha", "beta"}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["TEXTS", "TEXTS_IN_A_SET"])
+@pytest.mark.parametrize(
+    ("read", "is_whole"),
+    [
+        (lambda texts: "alpha" in texts, False),
+        (lambda texts: [text for text in texts if text in texts][0], True),
+        (lambda texts: "alpha" in texts and ",".join(texts), True),
+        (lambda texts: "alpha" in texts and [*texts][0], True),
+        (lambda texts: "alpha" in texts and next(iter(texts | {"gamma"})), True),
+    ],
+)
+def test_a_set_of_texts_that_a_trace_goes_through_is_told_from_one_that_it_asks(
+    name: str, read: Any, is_whole: bool, hooks: ReadsHooks
+) -> None:
+    """The order of a set of texts is another one in each process, so it counts only where it is read."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any) -> Any:
+        return x * len(str(read(TEXTS if name == "TEXTS" else TEXTS_IN_A_SET)))
+
+    torch._dynamo.reset()
+    hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager", fullgraph=True)(torch.ones(2))
+    assert hooks.sets() == ({f"G['{name}']"} if is_whole else set())
+    hooks.end()
+
+
+@pytest.mark.compiles
+def test_the_keys_of_a_dict_that_a_trace_unpacks_are_guarded(hooks: ReadsHooks) -> None:
+    """Dynamo extends a list by a dictionary without a guard of its keys."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any, by: Any) -> Any:
+        return x * [*by][0]
+
+    torch._dynamo.reset()
+    reads = hooks.begin(program.__code__, globals())
+    compiled = torch.compile(program, backend="eager", fullgraph=True)
+    assert [compiled(torch.ones(()), {by: 0}).item() for by in (2, 3)] == [2, 3]
+    hooks.end()
+    assert reads.refused == ""
+
+
 def test_a_graph_that_holds_tensors_is_refused() -> None:
     """Dynamo's bytecode calls a compiled graph with its inputs alone."""
     torch = importlib.import_module("torch")

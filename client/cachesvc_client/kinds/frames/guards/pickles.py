@@ -17,7 +17,7 @@ import pickle
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -67,10 +67,13 @@ class DescribedGuards(NamedTuple):
         return layout_of(self.state, guard)
 
 
-def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) -> bytes:
+def write(
+    manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any, sets_read: Collection[str] = ()
+) -> bytes:
     """Return the guards of a frame as bytes.
 
-    The parameters are those of ``CheckFunctionManager.serialize_guards``. Raises ``TypeError`` for a guard
+    The first parameters are those of ``CheckFunctionManager.serialize_guards``. ``sets_read``: the names of
+    the sets that the trace has read as a whole. Raises ``TypeError`` for a guard
     that cannot be compared in another process, or whose object has no words.
     """
     from torch._dynamo.guards import convert_int_to_concrete_values
@@ -105,7 +108,7 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard, value):
             tensors.append((guard.name, value))
-    facts = (overlaps(tensors), objects.numbers, sets.orders())
+    facts = (overlaps(tensors), objects.numbers, sets.orders(sets_read))
     return _dumps(DescribedGuards(described, state, manager.shape_code_parts, *facts))
 
 

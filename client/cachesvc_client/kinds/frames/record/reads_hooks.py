@@ -34,6 +34,7 @@ from ..names import (
     TENSOR,
     TENSOR_BY_SLOT,
 )
+from .container_reads import ContainerReads
 from .traced_reads import UNKNOWN, TracedReads, constant_of, is_of_torch, package_of
 
 _PURE = frozenset({
@@ -65,6 +66,7 @@ class ReadsHooks:
 
     def __init__(self) -> None:
         self._now: list[TracedReads] = []
+        self._containers = ContainerReads(self._now)
         self._identities: set[str] = set()
         """Names in guards of objects whose ``id`` a trace asked for."""
         self.missing = ""
@@ -91,6 +93,7 @@ class ReadsHooks:
         ):
             hook.install(body, on_missing=self._note_missing)
         imports.when_imported("torch._dynamo.symbolic_convert", self._watch_identities)
+        self._containers.install()
 
     def _watch_identities(self, module: types.ModuleType) -> None:
         """See each ``is`` of a trace. Dynamo has the functions for it in a table, where no hook of a class
@@ -127,6 +130,10 @@ class ReadsHooks:
             if guard.name not in self._identities and is_instance(value := builder.get(guard)):
                 kind = type(value).__qualname__
                 raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
+
+    def sets(self) -> frozenset[str]:
+        """Return the names in guards of the sets that the trace that runs now has read as a whole."""
+        return frozenset(self._now[-1].sets)
 
     def end(self) -> None:
         """Forget the trace that began last."""

@@ -46,6 +46,7 @@ class TracedReads:
         environment: Variables of the environment -> the digests of their values.
         answers: Calls -> their answers, as text.
         instances: Pairs of classes -> whether the first is a subclass of the second.
+        sets: Names in guards of the sets that the trace read as a whole, see `container_reads`.
         refused: Why the frame cannot be recorded; empty if it can.
     """
 
@@ -55,6 +56,7 @@ class TracedReads:
         self.environment: dict[str, str] = {}
         self.answers: dict[Read, str] = {}
         self.instances: dict[tuple[str, str], bool] = {}
+        self.sets: set[str] = set()
         self.refused = ""
 
     def recorded(self) -> Reads:
