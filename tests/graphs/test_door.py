@@ -141,6 +141,23 @@ def test_a_pattern_of_torchs_that_is_taken_out_is_found(monkeypatch: pytest.Monk
         assert [*comparison.changes().described] == [place]
 
 
+def test_an_effect_that_an_operator_of_torchs_gets_or_loses_is_found() -> None:
+    effects: Any = importlib.import_module("torch._higher_order_ops.effects")
+    before = set(comparison.changes().described)
+    for name, effect, other in (
+        ("aten::sin", effects._EffectType.ORDERED, None),
+        ("aten::_print", None, effects._EffectType.ORDERED),
+    ):
+        operator = getattr(torch.ops.aten, name.partition("::")[2]).default
+        effects._register_effectful_op(operator, effect)
+        try:
+            found = set(comparison.changes().described) - before
+        finally:
+            effects._register_effectful_op(operator, other)
+        assert found == {f"the effect of {name}"}
+        assert set(comparison.changes().described) == before
+
+
 def test_a_name_that_a_reason_shows_says_place_and_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FUNCTIONAL, "silu", own)
     [text] = door.of_torch(None, None)[door.REPLACED]

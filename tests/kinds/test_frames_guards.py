@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.frames.describe import digests
+from cachesvc_client.kinds.frames.describe import digests, objects
 from cachesvc_client.kinds.frames.guards import pickles as guard_bytes
 from cachesvc_client.kinds.frames.guards.same_objects import SameObjects
 from cachesvc_client.kinds.frames.guards.set_orders import SetOrders
@@ -181,3 +181,33 @@ def test_equal_sets_of_another_order_are_told_apart() -> None:
         assert noted({8, 0}, asked=asked).are(recorded) and not noted(other, asked=asked).are(recorded)
     assert noted({"a", "b"}).orders(()).keys() == noted({"a", "b"}, asked=True).orders({"0"}).keys() == {"0"}
     assert noted({"a", "b"}, asked=True).orders(()) == noted({1}).orders(()) == {}
+
+
+TRUE = {0: True}
+
+
+class Odd(enum.Enum):
+    ONE = 1
+
+    def __bool__(self) -> bool:
+        return TRUE[0]
+
+    @property
+    def doubled(self) -> int:
+        return 4 if TRUE[0] else 2
+
+
+class Even(enum.Enum):
+    ONE = 1
+
+    def traced(self) -> bool:
+        return TRUE[0]
+
+
+def test_code_of_an_enumeration_that_dynamo_runs_is_compared_with_what_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    importlib.import_module("torch")
+    odd, even = objects.describe(Odd.ONE), objects.describe(Even.ONE)
+    monkeypatch.setitem(TRUE, 0, False)
+    assert objects.describe(Odd.ONE) != odd and objects.describe(Even.ONE) == even

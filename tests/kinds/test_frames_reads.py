@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 import types
@@ -147,8 +148,51 @@ def test_a_set_of_texts_that_a_trace_goes_through_is_told_from_one_that_it_asks(
     torch._dynamo.reset()
     hooks.begin(program.__code__, globals())
     torch.compile(program, backend="eager", fullgraph=True)(torch.ones(2))
-    assert hooks.sets() == ({f"G['{name}']"} if is_whole else set())
+    assert hooks.now().sets == ({f"G['{name}']"} if is_whole else set())
     hooks.end()
+
+
+def annotated(_: Any) -> None:
+    pass
+
+
+PARAMETER = inspect.Parameter("one", inspect.Parameter.KEYWORD_ONLY, default=2.5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (lambda: annotated.__annotations__["_"], "G['annotated'].__annotations__['_']"),
+        (lambda: PARAMETER.default, "G['PARAMETER']._default"),
+    ],
+)
+def test_what_dynamo_takes_to_stay_as_it_is_is_compared(
+    read: Any, name: str, hooks: ReadsHooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes no guards below annotations, and below what the module ``inspect`` says of a function."""
+    torch = importlib.import_module("torch")
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    monkeypatch.setitem(annotated.__annotations__, "_", 2.5)
+    compared: list[str] = []
+    check = guards.CheckFunctionManager.__init__
+
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        check(self, *args, **kwargs)
+        compared.extend(guard.name for guard in args[1].guards)
+        builder = types.SimpleNamespace(get=lambda source: eval(source.name, {"G": globals()}))
+        compared.extend(guard.name for guard in hooks.now().unguarded(builder))
+
+    monkeypatch.setattr(guards.CheckFunctionManager, "__init__", checked)
+
+    def program(x: Any) -> Any:
+        return x * read()
+
+    torch._dynamo.reset()
+    hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager", fullgraph=True)(torch.ones(2))
+    hooks.end()
+    assert name in {one.replace('"', "'") for one in compared}
 
 
 @pytest.mark.compiles

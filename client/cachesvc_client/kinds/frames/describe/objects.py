@@ -9,7 +9,7 @@ import hashlib
 import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ _OF_C = (
     types.MemberDescriptorType,
 )
 """Types of functions and descriptors that are written in C."""
+_WHEN_MADE = frozenset({"__new__", "__init__", "__init_subclass__", "__set_name__", "__reduce_ex__", "__dir__"})
+"""Methods of an enumeration that Python calls when it makes its members, or that no trace calls."""
 _KEYS: Any = type({0: 0}.keys())
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
@@ -76,16 +78,30 @@ def describe(value: Any) -> str:
 
 
 def _lookup_text(kind: type) -> str:
-    """Return a digest of the program's code that says which member of an enumeration has a value: Dynamo runs
-    it, and does not trace it. Raise ``TypeError`` where that code reads what has no description."""
+    """Return a digest of the program's code that Python runs of an enumeration by itself: which member has a
+    value, whether it is true, what a property says. Dynamo runs it too, and does not trace it. Raise
+    ``TypeError`` where that code reads what has no description."""
     if not issubclass(kind, enum.Enum):
         return ""
-    functions = (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
-    own = [one for one in functions if getattr(one, "__globals__", None) is not vars(enum)]
+    own = [one for one in _run_by_python(kind) if getattr(one, "__globals__", None) is not vars(enum)]
     followed = FollowedCode(own)
     if followed.unknown:
-        raise TypeError(f"the lookup of {kind.__qualname__} reads {followed.unknown}")
+        raise TypeError(f"the code of {kind.__qualname__} reads {followed.unknown}")
     return f" {followed.digest}" if own else ""
+
+
+def _run_by_python(kind: type[enum.Enum]) -> Iterator[Any]:
+    """Yield the functions of an enumeration that Python calls by itself, and those of its properties."""
+    yield from (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
+    for one in (*kind.__mro__, *type(kind).__mro__):
+        if one.__module__.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        for name, value in list(vars(one).items()):
+            if isinstance(value, types.FunctionType):
+                if name.startswith("__") and name.endswith("__") and name not in _WHEN_MADE:
+                    yield value
+            elif (getter := getattr(value, "fget", None) or getattr(value, "func", None)) is not None:
+                yield getter
 
 
 def _describe_function_of_c(value: Any) -> str:

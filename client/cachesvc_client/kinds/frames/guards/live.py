@@ -127,7 +127,7 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
     tensors, objects, sets = [], SameObjects(), SetOrders()
-    for guard, words in recorded.guards:
+    for guard, words in (*recorded.guards, *recorded.unguarded):
         value, source = None, source_of_object(guard)
         if source is not None:
             with _readable(guard.name):

@@ -28,6 +28,7 @@ from ..names import (
     GLOBAL,
     HAS_ATTRIBUTE,
     INLINE,
+    LEFT_OUT,
     POLYFILL,
     SAME_OBJECT,
     SKIPPED,
@@ -90,6 +91,7 @@ class ReadsHooks:
             (TENSOR_BY_SLOT, self._of_tensor),
             (SAME_OBJECT, self._same_object),
             (GLOBAL, self._global),
+            (LEFT_OUT, self._left_out),
         ):
             hook.install(body, on_missing=self._note_missing)
         imports.when_imported("torch._dynamo.symbolic_convert", self._watch_identities)
@@ -131,9 +133,9 @@ class ReadsHooks:
                 kind = type(value).__qualname__
                 raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
 
-    def sets(self) -> frozenset[str]:
-        """Return the names in guards of the sets that the trace that runs now has read as a whole."""
-        return frozenset(self._now[-1].sets)
+    def now(self) -> TracedReads:
+        """Return the reads of the trace that runs now."""
+        return self._now[-1]
 
     def end(self) -> None:
         """Forget the trace that began last."""
@@ -246,6 +248,16 @@ class ReadsHooks:
             translator, name = call.args
             self._now[-1].note_global(translator.f_globals, name)
         return call()
+
+    def _left_out(self, call: imports.Call) -> Any:
+        """Keep a guard that Dynamo leaves out, of what it takes to stay as it is: annotations, signatures."""
+        is_left_out = call()
+        if is_left_out and self._now:
+            frame: types.FrameType | None = sys._getframe()
+            while frame is not None and frame.f_code.co_name != "install_guard":
+                frame = frame.f_back
+            self._now[-1].note_left_out(frame.f_locals.get("guard") if frame is not None else None)
+        return is_left_out
 
     def _of_tensor(self, call: imports.Call) -> Any:
         """Refuse what Dynamo reads of its stand-in for a tensor, such as whether that is a view."""

@@ -57,6 +57,7 @@ class TracedReads:
         self.answers: dict[Read, str] = {}
         self.instances: dict[tuple[str, str], bool] = {}
         self.sets: set[str] = set()
+        self._left_out: dict[Any, None] = {}
         self.refused = ""
 
     def recorded(self) -> Reads:
@@ -83,6 +84,18 @@ class TracedReads:
             self.names[f"{module}:{name}"] = words
         if is_without_words(scope[name]):
             self.refuse(f"it reads {module}.{name}, which nothing compares")
+
+    def note_left_out(self, guard: Any) -> None:
+        """Note a guard that Dynamo leaves out. ``None``: which one is not known."""
+        if guard is None:
+            self.refuse("Dynamo leaves out a guard in a way that is not known")
+        else:
+            self._left_out[guard] = None
+
+    def unguarded(self, builder: Any) -> list[Any]:
+        """Return the guards that Dynamo left out, but for globals of the interpreter's own modules, which
+        `note_global` has. ``builder``: Dynamo's, which has the objects of sources."""
+        return [guard for guard in self._left_out if not _is_of_interpreter(builder, guard)]
 
     def note_locals(self, code: types.CodeType, values: Mapping[str, Any]) -> None:
         """Record which variable of the environment a function of ``os`` reads. ``values``: its arguments, as
@@ -170,6 +183,18 @@ def constant_of(variable: Any) -> Any:
         return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
     except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
         return UNKNOWN
+
+
+def _is_of_interpreter(builder: Any, guard: Any) -> bool:
+    """Return whether a guard is about a global of one of the interpreter's own modules, or what is in it."""
+    source = guard.originating_source
+    while (inner := getattr(source, "base", None)) is not None:
+        if type(source).__name__ == "SkipGuardSource" and hasattr(inner, "base"):
+            module = builder.get(inner.base)
+            name = str(getattr(module, "__name__", "")) if isinstance(module, types.ModuleType) else ""
+            return name.partition(".")[0] in sys.stdlib_module_names
+        source = inner
+    return False
 
 
 def _is_shared(value: Any) -> bool:
