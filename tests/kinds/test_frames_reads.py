@@ -152,6 +152,15 @@ def test_a_set_of_texts_that_a_trace_goes_through_is_told_from_one_that_it_asks(
     hooks.end()
 
 
+def test_a_frame_that_reads_where_code_stands_is_refused() -> None:
+    reads = TracedReads()
+    reads.note_code((lambda: annotated.__code__.co_firstlineno).__code__, {"__name__": "program"})
+    assert reads.refused == "<lambda> reads in which file and line code stands"
+    reads = TracedReads()
+    reads.note_code((lambda: annotated.__code__.co_varnames).__code__, {"__name__": "program"})
+    assert reads.refused == ""
+
+
 def annotated(_: Any) -> None:
     pass
 
@@ -218,3 +227,20 @@ def test_a_graph_that_holds_tensors_is_refused() -> None:
     frame = stored.RecordedFrame(code=None, backend="")
     why = graph_facts.note_graph(frame, graph, operators.RegisteredFunctions())
     assert why == "the graph has tensors that are no inputs of it"
+
+
+def test_an_operator_is_recorded_as_it_was_when_its_graph_was_traced() -> None:
+    """The file of a record is written later, and a program may have registered other code by then."""
+    torch = importlib.import_module("torch")
+    operator = torch.library.custom_op(
+        "reads::once", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    graph = torch.fx.symbolic_trace(lambda x: torch.ops.reads.once(x))
+    frame, registered = stored.RecordedFrame(code=None, backend=""), operators.RegisteredFunctions()
+    operator.register_fake(lambda x: x.new_empty(x.shape))
+    assert graph_facts.note_graph(frame, graph, registered) == ""
+    traced = dict(frame.facts.operators)
+    operator.register_fake(lambda x: x.new_empty((*x.shape, 1)))
+    assert operators.describe_operator("reads::once", registered) not in traced.values()
+    assert graph_facts.note_code(frame, "torch.ops.reads.once.default(x)", registered) == ""
+    assert frame.facts.operators == traced != {}

@@ -33,6 +33,8 @@ _MODULES_OF_TYPES = ("types", "_collections_abc")
 """Modules with the interpreter's own classes, such as those of generators and of the items of a dict."""
 _COPIED = frozenset({int, float, complex, str, bytes, tuple, frozenset})
 """Types of constants of which a process may have several equal objects."""
+_PLACES = frozenset(("co_filename", "co_firstlineno", "co_lines", "co_linetable", "co_lnotab", "co_positions"))
+"""Attributes of code that say where it stands, which no digest of code has."""
 UNKNOWN = object()
 """Stands for what is no constant of a trace."""
 
@@ -74,6 +76,8 @@ class TracedReads:
             self.codes[code] = None
             if not is_of_torch(scope):
                 self.names |= _resolved(code, scope)
+            if package_of(scope) not in ("torch", *sys.stdlib_module_names) and _PLACES & {*_names(code)}:
+                self.refuse(f"{code.co_name} reads in which file and line code stands")
 
     def note_global(self, scope: Mapping[str, Any], name: str) -> None:
         """Record a global that a function of the interpreter's own modules reads."""
