@@ -204,10 +204,37 @@ class Even(enum.Enum):
         return TRUE[0]
 
 
-def test_code_of_an_enumeration_that_dynamo_runs_is_compared_with_what_it_reads(
-    monkeypatch: pytest.MonkeyPatch,
+class Number(int):
+    def __bool__(self) -> bool:
+        return TRUE[0]
+
+
+class Meta(type):
+    def __bool__(cls) -> bool:
+        return TRUE[0]
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+class Item:
+    def __class_getitem__(cls, _: Any) -> bool:
+        return TRUE[0]
+
+
+class Posing:
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int if TRUE[0] else str
+
+
+@pytest.mark.parametrize("kind", [Odd, Number, WithMeta, Item, Posing, Even])
+def test_code_of_a_class_that_dynamo_runs_is_compared_with_what_it_reads(
+    kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of other methods Dynamo traces what they read, such as of that of ``Even``."""
     importlib.import_module("torch")
-    odd, even = objects.describe(Odd.ONE), objects.describe(Even.ONE)
+    before = objects.describe(kind)
     monkeypatch.setitem(TRUE, 0, False)
-    assert objects.describe(Odd.ONE) != odd and objects.describe(Even.ONE) == even
+    assert (objects.describe(kind) == before) is (kind is Even)
