@@ -28,7 +28,7 @@ def overlaps(tensors: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def _plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a tensor with its name; of a subclass that holds others, these."""
+    """Yield a tensor with its name; of a subclass that contains others, these."""
     flatten = getattr(value, "__tensor_flatten__", None)
     if flatten is None:
         yield name, value

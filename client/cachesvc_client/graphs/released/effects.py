@@ -20,7 +20,7 @@ _REGISTERED = re.compile(r"_register_effectful_op\(\s*\"([\w:.]+)\"|torch\.ops\.
 
 
 def changed() -> Iterator[tuple[str, Any]]:
-    """Yield place and effect for each operator of PyTorch's own that has another one than torch gave it."""
+    """Yield place and effect for each operator of PyTorch's own whose effect is another one than released."""
     module = sys.modules.get(_MODULE)
     if module is None:
         return
@@ -37,13 +37,13 @@ def changed() -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _named_in(file: str) -> frozenset[str]:
-    """Return the operators to which the text of torch's own module gives an effect."""
+    """Return the operators of whose effect the text of torch's own module says something."""
     found = _REGISTERED.findall(source.source(file).text)
     return frozenset(name or f"{space}::{operator}" for name, space, operator in found)
 
 
 def _entries(module: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield for each operator with an entry its name, its effect, and the effect that its schema gives it."""
+    """Yield for each operator with an entry its name, its effect, and that which follows from its schema."""
     registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
     for name, entry in list(getattr(registry, "_data", {}).items()):
         holder = getattr(entry, "effect", None)

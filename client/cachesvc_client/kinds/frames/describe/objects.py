@@ -100,8 +100,9 @@ def _untraced(kind: type) -> Iterator[Any]:
     """Yield the functions of a class that Dynamo runs and does not trace."""
     if issubclass(kind, enum.Enum):
         yield from (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
-    if type(kind) is not type:
-        for one in filter(_is_of_program, type(kind).__mro__):
+    metaclass: type = type(kind)
+    if metaclass is not type:
+        for one in filter(_is_of_program, metaclass.__mro__):
             yield from _called_by_python(one)
     of_values = issubclass(kind, (enum.Enum, *PLAIN))
     for one in filter(_is_of_program, kind.__mro__):

@@ -53,7 +53,7 @@ class DescribedGuards(NamedTuple):
         overlaps: Which guarded tensors lie in the same memory (`graphs.memory.overlaps`).
         objects: Which names lead to one object (`same_objects`).
         orders: The orders of constant sets (`set_orders`).
-        unguarded: The guards that Dynamo leaves out: compared before a frame is given, and not later.
+        unguarded: The guards that Dynamo omits: compared before a frame is used, and not later.
     """
 
     guards: list[tuple[Any, str]]
@@ -81,8 +81,8 @@ def write(
     """Return the guards of a frame as bytes.
 
     The first parameters are those of ``CheckFunctionManager.serialize_guards``. ``sets_read``: the names of
-    the sets that the trace has read as a whole. ``unguarded``: the guards that Dynamo left out. Raises ``TypeError`` for a guard
-    that cannot be compared in another process, or whose object has no words.
+    the sets that the trace has read as a whole. ``unguarded``: the guards that Dynamo omits. Raises
+    ``TypeError`` for a guard that cannot be compared in another process, or whose object has no words.
     """
     from torch._dynamo.guards import convert_int_to_concrete_values
     from torch._guards import GuardsSet

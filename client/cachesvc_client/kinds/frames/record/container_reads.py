@@ -23,7 +23,7 @@ _BY_KEY = frozenset({
     *("install_set_contains_guard", "install_dict_contains_guard", "constant_of"),
     "is_python_constant",
 })  # fmt: skip
-"""Functions of Dynamo's that make a variable, or ask it for one key; and ours, which look on."""
+"""Functions of Dynamo's that make a variable, or ask it for one key; and ours, which only observe."""
 
 
 class ContainerReads:
@@ -78,6 +78,9 @@ class _Items:
 
 def _asks_for_a_key(reader: FrameType | None) -> bool:
     """Return whether the function that reads the members asks for one key alone."""
-    while reader is not None and (name := reader.f_code.co_name) in _PASSES_ON or name[0] == "<":
+    while reader is not None:
+        name = reader.f_code.co_name
+        if name not in _PASSES_ON and not name.startswith("<"):
+            return name in _BY_KEY
         reader = reader.f_back
-    return reader is None or name in _BY_KEY
+    return True

@@ -250,7 +250,7 @@ class ReadsHooks:
         return call()
 
     def _left_out(self, call: imports.Call) -> Any:
-        """Keep a guard that Dynamo leaves out, of what it takes to stay as it is: annotations, signatures."""
+        """Keep a guard that Dynamo omits, of what it expects to stay as it is: annotations, signatures."""
         is_left_out = call()
         if is_left_out and self._now:
             frame: types.FrameType | None = sys._getframe()

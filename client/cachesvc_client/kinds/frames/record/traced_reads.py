@@ -33,7 +33,9 @@ _MODULES_OF_TYPES = ("types", "_collections_abc")
 """Modules with the interpreter's own classes, such as those of generators and of the items of a dict."""
 _COPIED = frozenset({int, float, complex, str, bytes, tuple, frozenset})
 """Types of constants of which a process may have several equal objects."""
-_PLACES = frozenset(("co_filename", "co_firstlineno", "co_lines", "co_linetable", "co_lnotab", "co_positions"))
+_PLACES = frozenset(
+    ("co_filename", "co_firstlineno", "co_lines", "co_linetable", "co_lnotab", "co_positions")
+)
 """Attributes of code that say where it stands, which no digest of code has."""
 UNKNOWN = object()
 """Stands for what is no constant of a trace."""
@@ -90,14 +92,14 @@ class TracedReads:
             self.refuse(f"it reads {module}.{name}, which nothing compares")
 
     def note_left_out(self, guard: Any) -> None:
-        """Note a guard that Dynamo leaves out. ``None``: which one is not known."""
+        """Note a guard that Dynamo omits. ``None``: which one is not known."""
         if guard is None:
             self.refuse("Dynamo leaves out a guard in a way that is not known")
         else:
             self._left_out[guard] = None
 
     def unguarded(self, builder: Any) -> list[Any]:
-        """Return the guards that Dynamo left out, but for globals of the interpreter's own modules, which
+        """Return the guards that Dynamo omits, but for globals of the interpreter's own modules, which
         `note_global` has. ``builder``: Dynamo's, which has the objects of sources."""
         return [guard for guard in self._left_out if not _is_of_interpreter(builder, guard)]
 
