@@ -122,8 +122,9 @@ GLOBAL = Hook(
 LEFT_OUT = Hook(
     "torch._dynamo.guards",
     "is_from_skip_guard_source",
-    "records the guards that Dynamo leaves out",
+    "records the guards that Dynamo omits",
     _NO_FRAMES,
+    "2.9",
     role="speed",
 )
 INSTALL = Hook(
