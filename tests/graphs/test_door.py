@@ -141,6 +141,37 @@ def test_a_pattern_of_torchs_that_is_taken_out_is_found(monkeypatch: pytest.Monk
         assert [*comparison.changes().described] == [place]
 
 
+def test_patterns_of_torchs_in_another_order_are_found() -> None:
+    """Inductor takes the first pattern that fits."""
+    post_grad: Any = importlib.import_module("torch._inductor.fx_passes.post_grad")
+    passes = enumerate(post_grad.pass_patterns)
+    all_patterns = ((number, each) for number, one in passes for each in one.patterns.values())
+    number, several = next(pair for pair in all_patterns if len(pair[1]) > 1)
+    assert comparison.changes().described == {}
+    several.reverse()
+    found = comparison.changes()
+    several.reverse()
+    place = f"torch._inductor.fx_passes.post_grad.pass_patterns[{number}], in another order"
+    assert [*found.described] == [place] and found.unknown == ""
+
+
+def test_an_effect_that_an_operator_of_torchs_gets_or_loses_is_found() -> None:
+    effects: Any = importlib.import_module("torch._higher_order_ops.effects")
+    before = set(comparison.changes().described)
+    for name, effect, other in (
+        ("aten::sin", effects._EffectType.ORDERED, None),
+        ("aten::_print", None, effects._EffectType.ORDERED),
+    ):
+        operator = getattr(torch.ops.aten, name.partition("::")[2]).default
+        effects._register_effectful_op(operator, effect)
+        try:
+            found = set(comparison.changes().described) - before
+        finally:
+            effects._register_effectful_op(operator, other)
+        assert found == {f"the effect of {name}"}
+        assert set(comparison.changes().described) == before
+
+
 def test_a_name_that_a_reason_shows_says_place_and_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FUNCTIONAL, "silu", own)
     [text] = door.of_torch(None, None)[door.REPLACED]

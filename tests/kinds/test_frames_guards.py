@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.frames.describe import digests
+from cachesvc_client.kinds.frames.describe import digests, objects
 from cachesvc_client.kinds.frames.guards import pickles as guard_bytes
 from cachesvc_client.kinds.frames.guards.same_objects import SameObjects
 from cachesvc_client.kinds.frames.guards.set_orders import SetOrders
@@ -165,15 +165,76 @@ def test_names_of_one_object_are_told_from_names_of_equal_objects() -> None:
 
 
 def test_equal_sets_of_another_order_are_told_apart() -> None:
-    def orders(*values: Any, asked: bool = False) -> dict[str, str]:
+    def noted(*values: Any, asked: bool = False) -> SetOrders:
         sets = SetOrders()
         for kind in ("CONSTANT_MATCH", *(["SET_CONTAINS"] if asked else [])):
             for number, value in enumerate(values):
-                sets.note(types.SimpleNamespace(create_fn_name=lambda kind=kind: kind, name=number), value)
-        return sets.orders()
+                sets.note(
+                    types.SimpleNamespace(create_fn_name=lambda kind=kind: kind, name=f"{number}"), value
+                )
+        return sets
 
     one, other = {8, 0}, {0, 8}
     assert one == other and [*one] != [*other]
-    assert orders(one) == orders({8, 0}) != orders(other)
-    assert orders(one, asked=True) != orders(other, asked=True)
-    assert orders({"a", "b"}).keys() == {0} and orders({"a", "b"}, asked=True) == orders({1}) == {}
+    for asked in (False, True):
+        recorded = noted(one, asked=asked).orders(())
+        assert noted({8, 0}, asked=asked).are(recorded) and not noted(other, asked=asked).are(recorded)
+    assert noted({"a", "b"}).orders(()).keys() == noted({"a", "b"}, asked=True).orders({"0"}).keys() == {"0"}
+    assert noted({"a", "b"}, asked=True).orders(()) == noted({1}).orders(()) == {}
+
+
+TRUE = {0: True}
+
+
+class Odd(enum.Enum):
+    ONE = 1
+
+    def __bool__(self) -> bool:
+        return TRUE[0]
+
+    @property
+    def doubled(self) -> int:
+        return 4 if TRUE[0] else 2
+
+
+class Even(enum.Enum):
+    ONE = 1
+
+    def traced(self) -> bool:
+        return TRUE[0]
+
+
+class Number(int):
+    def __bool__(self) -> bool:
+        return TRUE[0]
+
+
+class Meta(type):
+    def __bool__(cls) -> bool:
+        return TRUE[0]
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+class Item:
+    def __class_getitem__(cls, _: Any) -> bool:
+        return TRUE[0]
+
+
+class Posing:
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int if TRUE[0] else str
+
+
+@pytest.mark.parametrize("kind", [Odd, Number, WithMeta, Item, Posing, Even])
+def test_code_of_a_class_that_dynamo_runs_is_compared_with_what_it_reads(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other methods Dynamo traces what they read, such as of that of ``Even``."""
+    importlib.import_module("torch")
+    before = objects.describe(kind)
+    monkeypatch.setitem(TRUE, 0, False)
+    assert (objects.describe(kind) == before) is (kind is Even)

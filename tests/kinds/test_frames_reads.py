@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 import types
@@ -119,6 +120,106 @@ def test_whether_two_equal_values_are_one_object_is_refused(
     assert reads.refused == expected
 
 
+TEXTS = frozenset({"alpha", "beta"})
+TEXTS_IN_A_SET = {"alpha", "beta"}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["TEXTS", "TEXTS_IN_A_SET"])
+@pytest.mark.parametrize(
+    ("read", "is_whole"),
+    [
+        (lambda texts: "alpha" in texts, False),
+        (lambda texts: [text for text in texts if text in texts][0], True),
+        (lambda texts: "alpha" in texts and ",".join(texts), True),
+        (lambda texts: "alpha" in texts and [*texts][0], True),
+        (lambda texts: "alpha" in texts and next(iter(texts | {"gamma"})), True),
+    ],
+)
+def test_a_set_of_texts_that_a_trace_goes_through_is_told_from_one_that_it_asks(
+    name: str, read: Any, is_whole: bool, hooks: ReadsHooks
+) -> None:
+    """The order of a set of texts is another one in each process, so it counts only where it is read."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any) -> Any:
+        return x * len(str(read(TEXTS if name == "TEXTS" else TEXTS_IN_A_SET)))
+
+    torch._dynamo.reset()
+    hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager", fullgraph=True)(torch.ones(2))
+    assert hooks.now().sets == ({f"G['{name}']"} if is_whole else set())
+    hooks.end()
+
+
+def test_a_frame_that_reads_where_code_stands_is_refused() -> None:
+    reads = TracedReads()
+    reads.note_code((lambda: annotated.__code__.co_firstlineno).__code__, {"__name__": "program"})
+    assert reads.refused == "<lambda> reads in which file and line code stands"
+    reads = TracedReads()
+    reads.note_code((lambda: annotated.__code__.co_varnames).__code__, {"__name__": "program"})
+    assert reads.refused == ""
+
+
+def annotated(_: Any) -> None:
+    pass
+
+
+PARAMETER = inspect.Parameter("one", inspect.Parameter.KEYWORD_ONLY, default=2.5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (lambda: annotated.__annotations__["_"], "G['annotated'].__annotations__['_']"),
+        (lambda: PARAMETER.default, "G['PARAMETER']._default"),
+    ],
+)
+def test_what_dynamo_takes_to_stay_as_it_is_is_compared(
+    read: Any, name: str, hooks: ReadsHooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes no guards below annotations, and below what the module ``inspect`` says of a function."""
+    torch = importlib.import_module("torch")
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    monkeypatch.setitem(annotated.__annotations__, "_", 2.5)
+    compared: list[str] = []
+    check = guards.CheckFunctionManager.__init__
+
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        check(self, *args, **kwargs)
+        compared.extend(guard.name for guard in args[1].guards)
+        builder = types.SimpleNamespace(get=lambda source: eval(source.name, {"G": globals()}))
+        compared.extend(guard.name for guard in hooks.now().unguarded(builder))
+
+    monkeypatch.setattr(guards.CheckFunctionManager, "__init__", checked)
+
+    def program(x: Any) -> Any:
+        return x * read()
+
+    torch._dynamo.reset()
+    hooks.begin(program.__code__, globals())
+    torch.compile(program, backend="eager", fullgraph=True)(torch.ones(2))
+    hooks.end()
+    assert name in {one.replace('"', "'") for one in compared}
+
+
+@pytest.mark.compiles
+def test_the_keys_of_a_dict_that_a_trace_unpacks_are_guarded(hooks: ReadsHooks) -> None:
+    """Dynamo extends a list by a dictionary without a guard of its keys."""
+    torch = importlib.import_module("torch")
+
+    def program(x: Any, by: Any) -> Any:
+        return x * [*by][0]
+
+    torch._dynamo.reset()
+    reads = hooks.begin(program.__code__, globals())
+    compiled = torch.compile(program, backend="eager", fullgraph=True)
+    assert [compiled(torch.ones(()), {by: 0}).item() for by in (2, 3)] == [2, 3]
+    hooks.end()
+    assert reads.refused == ""
+
+
 def test_a_graph_that_holds_tensors_is_refused() -> None:
     """Dynamo's bytecode calls a compiled graph with its inputs alone."""
     torch = importlib.import_module("torch")
@@ -137,3 +238,20 @@ def test_what_dynamo_has_not_made_of_a_value_yet_stays_so() -> None:
         variable = LazyVariableTracker.create(value, source=LocalSource("x"))
         assert constant_of(variable) is constant or constant_of(variable) == constant
         assert not variable.is_realized()
+
+
+def test_an_operator_is_recorded_as_it_was_when_its_graph_was_traced() -> None:
+    """The file of a record is written later, and a program may have registered other code by then."""
+    torch = importlib.import_module("torch")
+    operator = torch.library.custom_op(
+        "reads::once", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    graph = torch.fx.symbolic_trace(lambda x: torch.ops.reads.once(x))
+    frame, registered = stored.RecordedFrame(code=None, backend=""), operators.RegisteredFunctions()
+    operator.register_fake(lambda x: x.new_empty(x.shape))
+    assert graph_facts.note_graph(frame, graph, registered) == ""
+    traced = dict(frame.facts.operators)
+    operator.register_fake(lambda x: x.new_empty((*x.shape, 1)))
+    assert operators.describe_operator("reads::once", registered) not in traced.values()
+    assert graph_facts.note_code(frame, "torch.ops.reads.once.default(x)", registered) == ""
+    assert frame.facts.operators == traced != {}

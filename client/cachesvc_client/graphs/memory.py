@@ -20,10 +20,21 @@ def overlaps(tensors: Iterable[tuple[str, Any]]) -> list[str]:
     """
     spans: dict[int, list[tuple[int, int, str]]] = {}
     for name, tensor in tensors:
-        if (span := _span(tensor)) is not None:
-            storage, begin, end = span
-            spans.setdefault(storage, []).append((begin, end, name))
+        for inner, one in _plain(name, tensor):
+            if (span := _span(one)) is not None:
+                storage, begin, end = span
+                spans.setdefault(storage, []).append((begin, end, inner))
     return sorted(text for several in spans.values() if len(several) > 1 for text in _pairs(sorted(several)))
+
+
+def _plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a tensor with its name; of a subclass that contains others, these."""
+    flatten = getattr(value, "__tensor_flatten__", None)
+    if flatten is None:
+        yield name, value
+        return
+    for attribute in flatten()[0]:
+        yield from _plain(f"{name}.{attribute}", getattr(value, attribute))
 
 
 def _pairs(spans: list[tuple[int, int, str]]) -> Iterator[str]:
@@ -43,7 +54,7 @@ def _span(value: Any) -> tuple[int, int, int] | None:
         return None
     try:
         storage = value.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):  # of a subclass that holds others
+    except (NotImplementedError, RuntimeError):  # of a subclass without memory of its own
         return None
     sizes, strides = map(_number, value.size()), map(_number, value.stride())
     extents, offset = list(zip(sizes, strides, strict=True)), _number(value.storage_offset())

@@ -76,6 +76,7 @@ def changed(is_own: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
         if now.get(place) is not first:
             yield place, presence.REMOVED
         yield from _missing(place, first, is_own)
+        yield from _moved(place, first)
 
 
 def _foreign(place: str, one: Any, is_own: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
@@ -90,6 +91,20 @@ def _missing(place: str, one: Any, is_own: Callable[[Any], bool]) -> Iterator[tu
     for number, (key, entry) in enumerate(_noted.get(one, ())):
         if (key, id(entry)) not in there and _is_of_torch(entry, is_own):
             yield f"{place}, pattern {number} {_text(entry)}", presence.REMOVED
+
+
+def _moved(place: str, one: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the places of the patterns of each kind where a program put them in another order: the first one
+    that fits replaces its calls."""
+    numbers: dict[tuple[Any, int], int] = {}
+    for key, entry in _noted.get(one, ()):
+        numbers.setdefault((key, id(entry)), len(numbers))
+    by_key: dict[Any, list[int]] = {}
+    for key, entry in _entries(one):
+        by_key.setdefault(key, []).append(numbers[key, id(entry)])
+    moved = tuple(tuple(several) for several in by_key.values() if several != sorted(several))
+    if moved:
+        yield f"{place}, in another order", moved
 
 
 def _text(entry: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..code.library import is_library
 from ..keys import CORE
-from . import in_place, known, patterns, presence, source, wrappers
+from . import effects, in_place, known, patterns, presence, source, wrappers
 from .registered import core, registrations
 from .signatures import are_known
 
@@ -36,6 +36,7 @@ def changed() -> Iterator[tuple[str, Any]]:
     for module in _SETTINGS:
         yield from _functions_in_settings(module)
     yield from patterns.changed(_has_known_functions)
+    yield from effects.changed()
     yield from _of_operators()
     core.judge()
     for place, function in sorted(core.functions.items()):

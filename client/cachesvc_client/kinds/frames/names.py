@@ -119,6 +119,14 @@ GLOBAL = Hook(
     _NO_FRAMES,
     role="speed",
 )
+LEFT_OUT = Hook(
+    "torch._dynamo.guards",
+    "is_from_skip_guard_source",
+    "records the guards that Dynamo omits",
+    _NO_FRAMES,
+    "2.9",
+    role="speed",
+)
 INSTALL = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.install_global_by_id",
@@ -218,6 +226,6 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
-    *(OPTIMIZER, BYPASS, SAME_OBJECT, GLOBAL, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD),
+    *(OPTIMIZER, BYPASS, SAME_OBJECT, GLOBAL, LEFT_OUT, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD),
     *(CUDA_GRAPH, CUDA_GRAPHS, KERNELS, SOURCES),
 )

@@ -23,6 +23,7 @@ from . import (
     subclasses,
     tables,
     unseen,
+    untold,
 )
 
 GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
@@ -48,4 +49,5 @@ GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
     "states": states.of_states,
     "unseen": unseen.of_unseen,
     "between": unseen.of_between,
+    "untold": untold.of_untold,
 }

@@ -9,7 +9,7 @@ import hashlib
 import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,13 @@ _OF_C = (
     types.MemberDescriptorType,
 )
 """Types of functions and descriptors that are written in C."""
+_WHEN_MADE = frozenset({
+    *("__new__", "__init__", "__init_subclass__", "__set_name__", "__prepare__", "__call__", "__dir__"),
+    *("__reduce__", "__reduce_ex__", "__getnewargs__", "__instancecheck__", "__subclasscheck__"),
+})  # fmt: skip
+"""Methods that Python calls when it makes or copies an object, or that a trace compares by itself."""
+_LIBRARIES = frozenset(("torch", *sys.stdlib_module_names))
+"""Packages whose classes are compared otherwise."""
 _KEYS: Any = type({0: 0}.keys())
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
@@ -46,7 +53,7 @@ def describe(value: Any) -> str:
     if isinstance(value, type):
         name = f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
         own = value.__module__ != "builtins"
-        return f"{name} {class_digest(value)}{_lookup_text(value)}" if own else name
+        return f"{name} {class_digest(value)}{_untraced_text(value)}" if own else name
     if isinstance(value, _OF_C):
         return _describe_function_of_c(value)
     ops = torch._ops
@@ -75,17 +82,48 @@ def describe(value: Any) -> str:
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
 
 
-def _lookup_text(kind: type) -> str:
-    """Return a digest of the program's code that says which member of an enumeration has a value: Dynamo runs
-    it, and does not trace it. Raise ``TypeError`` where that code reads what has no description."""
-    if not issubclass(kind, enum.Enum):
+def _untraced_text(kind: type) -> str:
+    """Return a digest of the program's code that Python runs of a class by itself: which member of an
+    enumeration has a value, whether a number of its own class is true, what a metaclass says. Dynamo runs it
+    too, and does not trace it. Raise ``TypeError`` where that code reads what has no description."""
+    found = (one for one in _untraced(kind) if one is not None)
+    own = [one for one in found if getattr(one, "__globals__", None) is not vars(enum)]
+    if not own:
         return ""
-    functions = (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
-    own = [one for one in functions if getattr(one, "__globals__", None) is not vars(enum)]
     followed = FollowedCode(own)
     if followed.unknown:
-        raise TypeError(f"the lookup of {kind.__qualname__} reads {followed.unknown}")
-    return f" {followed.digest}" if own else ""
+        raise TypeError(f"the code of {kind.__qualname__} reads {followed.unknown}")
+    return f" {followed.digest}"
+
+
+def _untraced(kind: type) -> Iterator[Any]:
+    """Yield the functions of a class that Dynamo runs and does not trace."""
+    if issubclass(kind, enum.Enum):
+        yield from (kind._missing_.__func__, type(kind).__call__)  # type: ignore[attr-defined]
+    metaclass: type = type(kind)
+    if metaclass is not type:
+        for one in filter(_is_of_program, metaclass.__mro__):
+            yield from _called_by_python(one)
+    of_values = issubclass(kind, (enum.Enum, *PLAIN))
+    for one in filter(_is_of_program, kind.__mro__):
+        yield getattr(vars(one).get("__class_getitem__"), "__func__", None)
+        yield getattr(vars(one).get("__class__"), "fget", None)
+        if of_values:
+            yield from _called_by_python(one)
+
+
+def _called_by_python(kind: type) -> Iterator[Any]:
+    """Yield the functions of a class that Python calls by itself, and those of its properties."""
+    for name, value in list(vars(kind).items()):
+        if isinstance(value, types.FunctionType):
+            if name.startswith("__") and name.endswith("__") and name not in _WHEN_MADE:
+                yield value
+        elif (getter := getattr(value, "fget", None) or getattr(value, "func", None)) is not None:
+            yield getter
+
+
+def _is_of_program(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in _LIBRARIES
 
 
 def _describe_function_of_c(value: Any) -> str:

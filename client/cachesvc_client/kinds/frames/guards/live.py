@@ -127,7 +127,7 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
     functions = dict(guard_functions())
     values: dict[Any, Any] = {}
     tensors, objects, sets = [], SameObjects(), SetOrders()
-    for guard, words in recorded.guards:
+    for guard, words in (*recorded.guards, *recorded.unguarded):
         value, source = None, source_of_object(guard)
         if source is not None:
             with _readable(guard.name):
@@ -147,7 +147,7 @@ def _check_words(frame: RecordedFrame, recorded: pickles.DescribedGuards, scope:
         raise Differs("other tensors lie in the same memory")
     if objects.numbers != recorded.objects:
         raise Differs("names that led to several objects lead to one, or the other way round")
-    if sets.orders() != recorded.orders:
+    if not sets.are(recorded.orders):
         raise Differs("a set has another order")
 
 

@@ -17,7 +17,7 @@ import pickle
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class DescribedGuards(NamedTuple):
         overlaps: Which guarded tensors lie in the same memory (`graphs.memory.overlaps`).
         objects: Which names lead to one object (`same_objects`).
         orders: The orders of constant sets (`set_orders`).
+        unguarded: The guards that Dynamo omits: compared before a frame is used, and not later.
     """
 
     guards: list[tuple[Any, str]]
@@ -61,17 +62,27 @@ class DescribedGuards(NamedTuple):
     overlaps: list[str]
     objects: list[int]
     orders: Mapping[str, str]
+    unguarded: Sequence[tuple[Any, str]] = ()
 
     def layout(self, guard: Any) -> Any:
         """Return the sizes and strides that the code has for the tensor of a guard; ``None`` if not known."""
         return layout_of(self.state, guard)
 
 
-def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) -> bytes:
+def write(
+    manager: Any,
+    builder: Any,
+    guards: Sequence[Any],
+    output_graph: Any,
+    *,
+    sets_read: Collection[str] = (),
+    unguarded: Sequence[Any] = (),
+) -> bytes:
     """Return the guards of a frame as bytes.
 
-    The parameters are those of ``CheckFunctionManager.serialize_guards``. Raises ``TypeError`` for a guard
-    that cannot be compared in another process, or whose object has no words.
+    The first parameters are those of ``CheckFunctionManager.serialize_guards``. ``sets_read``: the names of
+    the sets that the trace has read as a whole. ``unguarded``: the guards that Dynamo omits. Raises
+    ``TypeError`` for a guard that cannot be compared in another process, or whose object has no words.
     """
     from torch._dynamo.guards import convert_int_to_concrete_values
     from torch._guards import GuardsSet
@@ -91,7 +102,7 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
     )
     texts: dict[str, str] = {}  # equal words are one object, which a pickle holds once
     described, tensors, objects, sets = [], [], SameObjects(), SetOrders()
-    for guard in guards:
+    for guard in (*guards, *unguarded):
         source = source_of_object(guard)
         value = builder.get(source) if source is not None else None
         try:
@@ -105,8 +116,9 @@ def write(manager: Any, builder: Any, guards: Iterable[Any], output_graph: Any) 
         described.append((_bare(guard), texts.setdefault(words, words)))
         if is_of_tensor(guard, value):
             tensors.append((guard.name, value))
-    facts = (overlaps(tensors), objects.numbers, sets.orders())
-    return _dumps(DescribedGuards(described, state, manager.shape_code_parts, *facts))
+    facts = (overlaps(tensors), objects.numbers, sets.orders(sets_read))
+    made, compared = described[: len(guards)], described[len(guards) :]
+    return _dumps(DescribedGuards(made, state, manager.shape_code_parts, *facts, compared))
 
 
 def is_of_tensor(guard: Any, value: Any) -> bool:

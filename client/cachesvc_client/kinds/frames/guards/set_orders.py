@@ -6,6 +6,7 @@ through them in the order of its process.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..describe.digests import digest
@@ -36,8 +37,12 @@ class SetOrders:
             if not all(type(one) in _NUMBERS for one in value):
                 self._of_hashes.add(guard.name)
 
-    def orders(self) -> dict[str, str]:
-        """Return the orders by name. A set of texts is omitted if the trace asked whether it contains
-        something: its order differs in each process, and most such traces never read it."""
-        left_out = self._of_hashes & self._asked
+    def orders(self, read: Collection[str]) -> dict[str, str]:
+        """Return the orders by name. A set of texts has another order in each process; it is omitted if the
+        trace only asked whether it contains something. ``read``: the sets that a trace went through."""
+        left_out = (self._of_hashes & self._asked) - {*read}
         return {name: order for name, order in self._orders.items() if name not in left_out}
+
+    def are(self, recorded: Mapping[str, str]) -> bool:
+        """Return whether the sets have the orders that a record has."""
+        return all(self._orders.get(name) == order for name, order in recorded.items())

@@ -28,12 +28,14 @@ from ..names import (
     GLOBAL,
     HAS_ATTRIBUTE,
     INLINE,
+    LEFT_OUT,
     POLYFILL,
     SAME_OBJECT,
     SKIPPED,
     TENSOR,
     TENSOR_BY_SLOT,
 )
+from .container_reads import ContainerReads
 from .traced_reads import UNKNOWN, TracedReads, constant_of, is_of_torch, package_of
 
 _PURE = frozenset({
@@ -65,6 +67,7 @@ class ReadsHooks:
 
     def __init__(self) -> None:
         self._now: list[TracedReads] = []
+        self._containers = ContainerReads(self._now)
         self._identities: set[str] = set()
         """Names in guards of objects whose ``id`` a trace asked for."""
         self.missing = ""
@@ -88,9 +91,11 @@ class ReadsHooks:
             (TENSOR_BY_SLOT, self._of_tensor),
             (SAME_OBJECT, self._same_object),
             (GLOBAL, self._global),
+            (LEFT_OUT, self._left_out),
         ):
             hook.install(body, on_missing=self._note_missing)
         imports.when_imported("torch._dynamo.symbolic_convert", self._watch_identities)
+        self._containers.install()
 
     def _watch_identities(self, module: types.ModuleType) -> None:
         """See each ``is`` of a trace. Dynamo has the functions for it in a table, where no hook of a class
@@ -127,6 +132,10 @@ class ReadsHooks:
             if guard.name not in self._identities and is_instance(value := builder.get(guard)):
                 kind = type(value).__qualname__
                 raise TypeError(f"{object_name(guard.name)}: an object of {kind} becomes a constant")
+
+    def now(self) -> TracedReads:
+        """Return the reads of the trace that runs now."""
+        return self._now[-1]
 
     def end(self) -> None:
         """Forget the trace that began last."""
@@ -239,6 +248,16 @@ class ReadsHooks:
             translator, name = call.args
             self._now[-1].note_global(translator.f_globals, name)
         return call()
+
+    def _left_out(self, call: imports.Call) -> Any:
+        """Keep a guard that Dynamo omits, of what it expects to stay as it is: annotations, signatures."""
+        is_left_out = call()
+        if is_left_out and self._now:
+            frame: types.FrameType | None = sys._getframe()
+            while frame is not None and frame.f_code.co_name != "install_guard":
+                frame = frame.f_back
+            self._now[-1].note_left_out(frame.f_locals.get("guard") if frame is not None else None)
+        return is_left_out
 
     def _of_tensor(self, call: imports.Call) -> Any:
         """Refuse what Dynamo reads of its stand-in for a tensor, such as whether that is a view."""

@@ -227,7 +227,11 @@ class Recorder:
             kept, package.frame.without_hooks = pickles.split_hooks(guards)
             package.note_guards(builder, guards, output_graph)
             self._reads.check_identities(builder, kept)
-            return pickles.write(manager, builder, kept, output_graph)
+            reads = self._reads.now()
+            unguarded = reads.unguarded(builder)
+            return pickles.write(
+                manager, builder, kept, output_graph, sets_read=reads.sets, unguarded=unguarded
+            )
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
             package.refused = f"a guard cannot be recorded: {_first_line(error)}"
             return b""

@@ -33,6 +33,10 @@ _MODULES_OF_TYPES = ("types", "_collections_abc")
 """Modules with the interpreter's own classes, such as those of generators and of the items of a dict."""
 _COPIED = frozenset({int, float, complex, str, bytes, tuple, frozenset})
 """Types of constants of which a process may have several equal objects."""
+_PLACES = frozenset(
+    ("co_filename", "co_firstlineno", "co_lines", "co_linetable", "co_lnotab", "co_positions")
+)
+"""Attributes of code that say where it stands, which no digest of code has."""
 UNKNOWN = object()
 """Stands for what is no constant of a trace."""
 
@@ -46,6 +50,7 @@ class TracedReads:
         environment: Variables of the environment -> the digests of their values.
         answers: Calls -> their answers, as text.
         instances: Pairs of classes -> whether the first is a subclass of the second.
+        sets: Names in guards of the sets that the trace read as a whole, see `container_reads`.
         refused: Why the frame cannot be recorded; empty if it can.
     """
 
@@ -55,6 +60,8 @@ class TracedReads:
         self.environment: dict[str, str] = {}
         self.answers: dict[Read, str] = {}
         self.instances: dict[tuple[str, str], bool] = {}
+        self.sets: set[str] = set()
+        self._left_out: dict[Any, None] = {}
         self.refused = ""
 
     def recorded(self) -> Reads:
@@ -71,6 +78,8 @@ class TracedReads:
             self.codes[code] = None
             if not is_of_torch(scope):
                 self.names |= _resolved(code, scope)
+            if package_of(scope) not in ("torch", *sys.stdlib_module_names) and _PLACES & {*_names(code)}:
+                self.refuse(f"{code.co_name} reads in which file and line code stands")
 
     def note_global(self, scope: Mapping[str, Any], name: str) -> None:
         """Record a global that a function of the interpreter's own modules reads."""
@@ -81,6 +90,18 @@ class TracedReads:
             self.names[f"{module}:{name}"] = words
         if is_without_words(scope[name]):
             self.refuse(f"it reads {module}.{name}, which nothing compares")
+
+    def note_left_out(self, guard: Any) -> None:
+        """Note a guard that Dynamo omits. ``None``: which one is not known."""
+        if guard is None:
+            self.refuse("Dynamo leaves out a guard in a way that is not known")
+        else:
+            self._left_out[guard] = None
+
+    def unguarded(self, builder: Any) -> list[Any]:
+        """Return the guards that Dynamo omits, but for globals of the interpreter's own modules, which
+        `note_global` has. ``builder``: Dynamo's, which has the objects of sources."""
+        return [guard for guard in self._left_out if not _is_of_interpreter(builder, guard)]
 
     def note_locals(self, code: types.CodeType, values: Mapping[str, Any]) -> None:
         """Record which variable of the environment a function of ``os`` reads. ``values``: its arguments, as
@@ -177,6 +198,18 @@ def constant_of(variable: Any) -> Any:
         return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
     except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
         return UNKNOWN
+
+
+def _is_of_interpreter(builder: Any, guard: Any) -> bool:
+    """Return whether a guard is about a global of one of the interpreter's own modules, or what is in it."""
+    source = guard.originating_source
+    while (inner := getattr(source, "base", None)) is not None:
+        if type(source).__name__ == "SkipGuardSource" and hasattr(inner, "base"):
+            module = builder.get(inner.base)
+            name = str(getattr(module, "__name__", "")) if isinstance(module, types.ModuleType) else ""
+            return name.partition(".")[0] in sys.stdlib_module_names
+        source = inner
+    return False
 
 
 def _is_shared(value: Any) -> bool:
