@@ -8,7 +8,6 @@ this module and a name in ``OURS``, or an entry point of another distribution (`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -202,10 +201,14 @@ class KeyUses:
         return set()
 
 
+UNLIMITED = float("inf")
+"""Seconds of what has no budget. Attaching loads no module for it."""
+
+
 class Recording:
     """What of a kind only a process can record that restored everything else. By default it is nothing."""
 
-    def start(self, *, serving: bool = False, seconds: float = math.inf) -> None:
+    def start(self, *, serving: bool = False, seconds: float = UNLIMITED) -> None:
         """Record from now on. Called before the application's first compile: by `warm`, in a process whose
         files become an entry; or *serving*, in a service, whose calls must not become other ones.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..kinds.kind import RestoredFacts
+from ..kinds.kind import UNLIMITED, RestoredFacts
 
 if TYPE_CHECKING:
     from ..wire.factors import Fingerprint
@@ -54,7 +53,7 @@ class AllKinds:
         for state in self._states.values():
             state.compile_again()
 
-    def start_recording(self, *, serving: bool = False, seconds: float = math.inf) -> None:
+    def start_recording(self, *, serving: bool = False, seconds: float = UNLIMITED) -> None:
         """Have each kind record what only a process can record that restored everything else. ``serving``:
         this process is a service. ``seconds``: what a recording may need."""
         for state in self._states.values():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
-from ..kind import Recording
+from ..kind import UNLIMITED, Recording
 from .versions import is_known
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class FrameRecording(Recording):
         """Whether this process records beside its work, once it traces."""
         self.written: set[str] = set()
         """Names of the files that this process recorded."""
-        self._seconds = math.inf
+        self._seconds = UNLIMITED
         """What the recording beside the work of a service may need."""
         self._ended = ""
         """Why it ended."""
@@ -40,7 +39,7 @@ class FrameRecording(Recording):
         """How many frames were written."""
         self._registered = registered
 
-    def start(self, *, serving: bool = False, seconds: float = math.inf) -> None:
+    def start(self, *, serving: bool = False, seconds: float = UNLIMITED) -> None:
         """Record each frame from now on, where this torch can. A service does so from its first trace on, if
         its entry has no frames, until that has needed ``seconds``."""
         self.may_begin, self._seconds = serving and seconds > 0, seconds

@@ -8,6 +8,7 @@ constant set. So each reader of that attribute counts, but for those that are kn
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -29,9 +30,10 @@ _BY_KEY = frozenset({
 class ContainerReads:
     """Sees reads of whole containers, and has Dynamo guard the keys of dictionaries."""
 
-    def __init__(self, now: list[TracedReads]) -> None:
-        """``now``: the reads of the traces that run, the innermost last."""
-        self._now = now
+    def __init__(self, now: list[TracedReads], on_missing: Callable[[str], None]) -> None:
+        """``now``: the reads of the traces that run, the innermost last. ``on_missing`` is told the name of a
+        variable that this torch does not have."""
+        self._now, self._on_missing = now, on_missing
 
     def install(self) -> None:
         """Watch the variables for sets and dictionaries."""
@@ -39,7 +41,11 @@ class ContainerReads:
 
     def _watch(self, variables: ModuleType) -> None:
         for name in ("ConstDictVariable", "SetVariable", "FrozensetVariable"):
-            getattr(variables, name).items = _Items(self)
+            kind = getattr(variables, name, None)
+            if kind is None:
+                self._on_missing(f"{variables.__name__}.{name}")
+            else:
+                kind.items = _Items(self)
 
     def note(self, variable: Any, reader: FrameType) -> None:
         """Note that a function of Dynamo's reads the members of a variable."""

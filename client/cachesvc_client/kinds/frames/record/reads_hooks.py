@@ -67,7 +67,7 @@ class ReadsHooks:
 
     def __init__(self) -> None:
         self._now: list[TracedReads] = []
-        self._containers = ContainerReads(self._now)
+        self._containers = ContainerReads(self._now, self._note_absent)
         self._identities: set[str] = set()
         """Names in guards of objects whose ``id`` a trace asked for."""
         self.missing = ""
@@ -103,7 +103,7 @@ class ReadsHooks:
         handlers: dict[str, Any] = getattr(module, "compare_op_handlers", {})
         for operation in ("is", "is not"):
             if operation not in handlers:
-                self.missing = self.missing or f"{module.__name__}.compare_op_handlers"
+                self._note_absent(f"{module.__name__}.compare_op_handlers")
             else:
                 handlers[operation] = functools.partial(
                     _compare, imports.callback(self._identity), handlers[operation]
@@ -140,6 +140,9 @@ class ReadsHooks:
     def end(self) -> None:
         """Forget the trace that began last."""
         self._now.pop()
+
+    def _note_absent(self, name: str) -> None:
+        self.missing = self.missing or name
 
     def _note_missing(self, hook: Hook) -> None:
         import torch
