@@ -21,6 +21,7 @@ from cachesvc_client.kinds.frames.eager import EagerGraph
 from cachesvc_client.kinds.frames.guards import pickles
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.frames.record import graph_facts
+from cachesvc_client.kinds.frames.recording import FrameRecording
 from cachesvc_client.kinds.frames.replay import replayer
 from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.testing import Example, KindConformance
@@ -71,6 +72,17 @@ def test_a_file_that_is_not_there_is_another_ranks(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(CONTENT)
     state.accept(tmp_path, [NAME, f"{'0' * 64}.frames"])
     assert state._replayer is not None and list(state._replayer._files) == [tmp_path / NAME]
+
+
+def test_a_recording_of_all_is_not_replaced_by_one_beside_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one ends where its process compiles anything; the first one has what `warm` publishes."""
+    module = importlib.import_module("cachesvc_client.kinds.frames.record.recorder")
+    monkeypatch.setattr(module.Recorder, "install_hooks", lambda self: None)
+    recording = FrameRecording(operators.RegisteredFunctions)
+    recording.start()
+    record = recording.recorder
+    recording.start(serving=True)
+    assert recording.recorder is record and not recording.may_begin
 
 
 def test_a_frame_of_another_backend_is_not_recorded_and_the_reason_names_it() -> None:

@@ -41,10 +41,12 @@ class FrameRecording(Recording):
 
     def start(self, *, serving: bool = False, seconds: float = UNLIMITED) -> None:
         """Record each frame from now on, where this torch can. A service does so from its first trace on, if
-        its entry has no frames, until that has needed ``seconds``."""
-        self.may_begin, self._seconds = serving and seconds > 0, seconds
+        its entry has no frames, until that has needed ``seconds``; where all is recorded, it changes nothing."""
         if not serving:
+            self.may_begin = False
             self._make_recorder()
+        elif self.recorder is None:
+            self.may_begin, self._seconds = seconds > 0, seconds
 
     def begin_beside(self, *, is_first: bool) -> None:
         """Record beside the work of a service, if this is the first trace of a process without frames."""

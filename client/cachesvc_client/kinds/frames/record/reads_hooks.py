@@ -253,13 +253,15 @@ class ReadsHooks:
         return call()
 
     def _left_out(self, call: imports.Call) -> Any:
-        """Keep a guard that Dynamo omits, of what it expects to stay as it is: annotations, signatures."""
+        """Keep a guard that Dynamo omits, of what it expects to stay as it is: annotations, signatures. That
+        two inputs are one tensor is omitted too, later: each has guards, and equal objects are compared."""
         is_left_out = call()
         if is_left_out and self._now:
             frame: types.FrameType | None = sys._getframe()
-            while frame is not None and frame.f_code.co_name != "install_guard":
+            while frame is not None and frame.f_code.co_name not in ("install_guard", "DUPLICATE_INPUT"):
                 frame = frame.f_back
-            self._now[-1].note_left_out(frame.f_locals.get("guard") if frame is not None else None)
+            if frame is None or frame.f_code.co_name == "install_guard":
+                self._now[-1].note_left_out(frame.f_locals.get("guard") if frame is not None else None)
         return is_left_out
 
     def _of_tensor(self, call: imports.Call) -> Any:
