@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_is_another_ranks(tmp_path: Path) -> None:
 def test_a_recording_of_all_is_not_replaced_by_one_beside_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one ends where its process compiles anything; the first one has what `warm` publishes."""
     module = importlib.import_module("cachesvc_client.kinds.frames.record.recorder")
-    monkeypatch.setattr(module.Recorder, "install_hooks", lambda self: None)
+    monkeypatch.setattr(module.Recorder, "install_hooks", lambda _: None)
     recording = FrameRecording(operators.RegisteredFunctions)
     recording.start()
     record = recording.recorder

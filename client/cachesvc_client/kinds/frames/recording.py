@@ -41,7 +41,7 @@ class FrameRecording(Recording):
 
     def start(self, *, serving: bool = False, seconds: float = UNLIMITED) -> None:
         """Record each frame from now on, where this torch can. A service does so from its first trace on, if
-        its entry has no frames, until that has needed ``seconds``; where all is recorded, it changes nothing."""
+        its entry has no frames, until that has needed ``seconds``; where all is recorded, it adds nothing."""
         if not serving:
             self.may_begin = False
             self._make_recorder()
