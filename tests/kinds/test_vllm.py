@@ -23,6 +23,7 @@ from cachesvc_client.kinds.vllm import identity, model_infos
 from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
 from cachesvc_client.kinds.vllm.kind import KIND, VllmState
 from cachesvc_client.kinds.vllm.rules import inside_of_torch_compile_cache
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 
 IDENTITY, HASH, SHORT = "0a" * 16, "b1" * 32, "c2" * 5
@@ -342,6 +343,32 @@ def test_what_vllm_wrote_is_captured_and_what_lay_there_before_is_not(
     assert state.used_files(tmp_path / "root", left=True) == set()
     assert state.used_files(tmp_path / "root") == {MODEL}
     assert (tmp_path / "root" / MODEL).read_bytes() == b"of this process"
+
+
+def test_what_another_process_wrote_over_it_is_not_of_this_process(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    """Processes of one user share vLLM's folder, and a signature covers what this one compiled."""
+
+    class Model:
+        vllm_config = None
+        _aot_compilation_path = str(engine.own)
+
+        def save_aot_compiled_function(self) -> None:
+            engine.own.write_bytes(b"of this process")
+
+    engine.own.parent.mkdir(parents=True)
+    asked = ProcessCallbacks(lambda: None, lambda _: None)
+    for model in (Model(), Model()):
+        state._artifacts.load_model(asked, imports.Call(engine.load, (model, str(engine.own)), {}))
+    root = tmp_path / "root"
+    engine.own.write_bytes(b"of another process")
+    assert state.used_files(root) == {MODEL} and state.made_files(root) == {}
+    model.save_aot_compiled_function()
+    assert state.made_files(root) == {MODEL: Digest.of(b"of this process")}
+    engine.own.write_bytes(b"of another process, again")
+    assert state.used_files(root) == {MODEL}
+    assert state.made_files(root)[MODEL] != Digest.of((root / MODEL).read_bytes())
 
 
 def test_a_strict_failure_reaches_vllm(state: VllmState, engine: Engine) -> None:

@@ -145,7 +145,7 @@ def around_body(name: str, *, before: Callable[[], None], after: Callable[[Modul
         when_imported(name, after)
 
 
-def hook(module: ModuleType, path: str, body: Body, *, reaches: Errors = ()) -> bool:
+def hook(module: ModuleType | type, path: str, body: Body, *, reaches: Errors = ()) -> bool:
     """Runs ``body`` in the place of ``module.<path>``, as `wrap` finds it.
 
     ``reaches``: errors of the body that are meant for the caller. Returns whether the name exists.
@@ -180,7 +180,7 @@ def callback(function: Callable[..., Any], *, reaches: Errors = ()) -> Callable[
     return _Guarded(body, reaches)(no_more)
 
 
-def wrap(module: ModuleType, path: str, around: Callable[[Any], Any]) -> bool:
+def wrap(module: ModuleType | type, path: str, around: Callable[[Any], Any]) -> bool:
     """Replaces ``module.<path>`` (``function`` or ``Class.attribute``) by ``around(original)``.
 
     Static and class methods stay static and class methods. A second wrap with the same ``around`` changes

@@ -44,7 +44,7 @@ class ChangedHooks:
         """Stop changing: later hooks are put in place as they are."""
         imports.wrap, imports.callback = self._wrap, self._callback
 
-    def _wrap_changed(self, module: ModuleType, path: str, around: Any) -> bool:
+    def _wrap_changed(self, module: ModuleType | type, path: str, around: Any) -> bool:
         try:
             functools.reduce(getattr, path.split("."), module)
         except AttributeError:

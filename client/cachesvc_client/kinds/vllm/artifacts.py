@@ -13,14 +13,19 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ..kind import ProcessCallbacks
 from .rules import RULES, inside_of_torch_compile_cache, is_artifact
 
+if TYPE_CHECKING:
+    from ...wire.digest import Digest
+
 _log = logging.getLogger("cachesvc")
 _MOST_REASONS = 8
+_SAVE = "save_aot_compiled_function"
+"""The method of a compiled model with which vLLM writes its artifact (0.26 to 0.32)."""
 
 Signature = tuple[int, int, int]
 """Inode, time of change and size of a file."""
@@ -40,6 +45,8 @@ class Artifacts:
         self._before: dict[str, tuple[Path, Signature | None]] = {}
         """For each path below the kind's folder: vLLM's own file, and what it was before vLLM may write
         it."""
+        self._saved: dict[Path, Digest] = {}
+        """The files of vLLM's own that this process wrote, with their content at that time."""
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow vLLM to load these files, which a verified revision has installed in ``root``."""
@@ -66,6 +73,30 @@ class Artifacts:
             if RULES.rule(path) is not None and _signature(own) not in (None, before)
         }
 
+    def made(self) -> dict[str, Digest]:
+        """Return the content that vLLM wrote in this process, by path below the kind's folder. Processes of
+        one user share vLLM's folder: what another one wrote there is not of this process."""
+        written = self.written().items()
+        return {path: digest for path, own in written if (digest := self._saved.get(own)) is not None}
+
+    def _watch_save(self, model: Any) -> None:
+        """Keep the content of the artifact when vLLM writes it for a model, for `made`."""
+        owner = next((one for one in type(model).__mro__ if _SAVE in vars(one)), None)
+        if owner is not None:
+            imports.hook(owner, _SAVE, self._save)
+
+    def _save(self, call: imports.Call) -> Any:
+        """Run in the place of ``save_aot_compiled_function(self)``."""
+        from ...wire.digest import Digest
+
+        model = call.args[0]
+        own = Path(os.fspath(model._aot_compilation_path or ""))
+        before = _signature(own)
+        answer = call()
+        if _signature(own) not in (None, before):
+            self._saved[own] = Digest.of(own.read_bytes())
+        return answer
+
     def load_model(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_try_load_aot_compiled_fn(model, aot_compilation_path)``."""
         callbacks.before_compile()
@@ -75,6 +106,7 @@ class Artifacts:
         path = self._path(str(own), call.argument("model").vllm_config)
         accepted = self._accepted.get(path)
         self._before.setdefault(path, (own, _signature(own)))
+        self._watch_save(call.argument("model"))
         self.seconds += time.perf_counter() - begin
         if accepted is None or not accepted.is_file():
             self._note_other(path, call.argument("model").vllm_config)

@@ -97,7 +97,7 @@ class VllmState(KindState):
 
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
         """Return the artifacts that vLLM wrote in this process. Its descriptions of classes may be older."""
-        return dict.fromkeys(self._artifacts.written())
+        return self._artifacts.made()
 
     def used_paths(self) -> set[str]:
         """Return the artifacts that vLLM loaded."""
