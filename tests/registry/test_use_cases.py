@@ -279,5 +279,5 @@ def test_a_signer_removed_before_the_commit_does_not_count(reg: Inside) -> None:
         row = unit.uploads.get(upload)
         verified = check_envelope(signed.envelope, trusted=[other.public], expected=None, now=reg.clock())
         with pytest.raises(Exception, match="may no longer sign"):
-            publish._record(reg.registry, unit, ROOT, row, verified, (), None)
+            publish._record(reg.registry, unit, ROOT, row, verified, (), None, repeats=False)
     assert Digest.of(one.pack) == one.manifest.pack.digest
