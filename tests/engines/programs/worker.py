@@ -14,5 +14,5 @@ class Worker(Publisher):
         attached = "cachesvc_client.session.sessions" in sys.modules
         answer = self.cachesvc_report()
         report = answer["report"]
-        kept = ("state", "reasons", "observed", "seconds", "kinds", "revisions", "key_differences")
+        kept = ("state", "reasons", "observed", "seconds", "kinds", "revisions")
         return {name: report[name] for name in kept} | {"attached": attached, "counters": answer["counters"]}
