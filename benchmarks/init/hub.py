@@ -17,6 +17,8 @@ WORDS = """the a is of it and food good slow process plants create through theor
 photo an astronaut riding horse""".split()
 REVISION = "0" * 40
 LENGTH = 16
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+"""Sizes of each transformer."""
 
 
 def main(hub: Path) -> None:
@@ -49,13 +51,7 @@ def _tokenizer(folder: Path, length: int = LENGTH) -> int:
 
 
 def _sizes(folder: Path) -> dict[str, Any]:
-    return {
-        "vocab_size": _tokenizer(folder),
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-    }
+    return {"vocab_size": _tokenizer(folder), **SIZES}
 
 
 def _bert(folder: Path) -> None:
@@ -67,8 +63,7 @@ def _bert(folder: Path) -> None:
 def _vit(folder: Path) -> None:
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    ViTForImageClassification(ViTConfig(**sizes, image_size=32, patch_size=16)).save_pretrained(folder)
+    ViTForImageClassification(ViTConfig(**SIZES, image_size=32, patch_size=16)).save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
 
 

@@ -42,6 +42,7 @@ DEFAULT_DEADLINE = 10.0
 MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
 DEFAULT_RECORD_SECONDS = 30.0
+"""Seconds that a service may spend on recording beside its work."""
 DEFAULT_PUBLISH_AFTER = 10.0
 """Seconds without a compile after which a process in mode readwrite publishes what it compiled."""
 DEFAULT_NODE_AGE = 60.0

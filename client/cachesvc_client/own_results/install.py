@@ -76,11 +76,12 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
 def keys_of_own(process: Process, installed: Iterable[InstalledRevision]) -> set[str]:
     """Return the keys of installed graphs that files of this node's own results have, of those that were
     used: a recorded frame calls the graphs of the revision that the node made it beside."""
-    own, roots = process.own, process.folders.roots()
-    used = process.all_kinds.used_paths() if own is not None else ()
+    if process.own is None:
+        return set()
+    roots, used = process.folders.roots(), process.all_kinds.used_paths()
     keys = frozenset(key for entry in installed for key in entry.manifest.graph_keys)
-    files = [one for one in own.manifest.files if one.path in used] if own is not None else ()
-    return set().union(*(_named(roots[one.kind] / one.path, keys) for one in files if one.kind in roots))
+    files = [one for one in process.own.manifest.files if one.path in used and one.kind in roots]
+    return set().union(*(_named(roots[one.kind] / one.path, keys) for one in files))
 
 
 @functools.cache

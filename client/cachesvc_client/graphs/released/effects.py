@@ -26,8 +26,6 @@ def changed() -> Iterator[tuple[str, Any]]:
         return
     own = _named_in(str(module.__file__))
     for name, effect, default in sorted(_entries(module), key=lambda entry: entry[0]):
-        if name.partition("::")[0] not in CORE:
-            continue
         is_given = effect is not default
         if is_given and name not in own:
             yield f"the effect of {name}", effect if effect is not None else presence.REMOVED
@@ -43,12 +41,17 @@ def _named_in(file: str) -> frozenset[str]:
 
 
 def _entries(module: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield for each operator with an entry its name, its effect, and that which follows from its schema."""
+    """Yield for each operator of PyTorch's own its name, its effect, and that which its schema says."""
     registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
     for name, entry in list(getattr(registry, "_data", {}).items()):
         holder = getattr(entry, "effect", None)
-        if holder is not None and name.partition("::")[0] in CORE:
+        if holder is not None and _is_of_core(name):
             yield name, holder.effect, type(holder)(name).effect
     for operator, effect in list(getattr(module, "SIDE_EFFECTS", {}).items()):  # up to torch 2.9
         name = str(getattr(operator, "_name", operator))
-        yield name.removesuffix(".default"), effect, None
+        if _is_of_core(name):
+            yield name.removesuffix(".default"), effect, None
+
+
+def _is_of_core(name: str) -> bool:
+    return name.partition("::")[0] in CORE
