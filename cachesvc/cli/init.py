@@ -27,6 +27,7 @@ EPILOG = (
     epilog=EPILOG, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 def init(
+    context: typer.Context,
     command: Annotated[
         list[str], typer.Argument(metavar="SCRIPT.py|-- COMMAND...", help="The program, with its arguments.")
     ],
@@ -47,6 +48,7 @@ def init(
 ) -> None:
     """Run a program once, see which models it compiles and how it calls them, and write a warm spec."""
     chosen = _name(name, out)
+    _refuse_misplaced(command, {flag for one in context.command.params for flag in one.opts})
     if out.exists() and not force:
         raise InvalidRequest(f"{out} is there already", "give another --out, or --force to overwrite it")
     if not out.absolute().parent.is_dir():
@@ -64,6 +66,17 @@ def init(
     except KeyboardInterrupt:
         typer.echo("\ninterrupted; no spec was written", err=True)
         raise typer.Exit(130) from None
+
+
+def _refuse_misplaced(command: list[str], options: set[str]) -> None:
+    """Refuse options of this command after a script: they would go to the script, and nothing would say so."""
+    script = command[0]
+    flag = next((word for word in command[1:] if word.partition("=")[0] in options), None)
+    if flag is not None and script.endswith(".py"):
+        raise InvalidRequest(
+            f"{flag} stands after {script}, which would get it",
+            f"put it before {script}; an option of the program: cachesvc init -- python {script} {flag} ...",
+        )
 
 
 def _asked(out: Path) -> bool:

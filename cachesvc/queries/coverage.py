@@ -250,12 +250,16 @@ def cover(
         answers = ((one, remote.resolve(entries.request(one.facts))) for one in rows)
         judged = [(one, *entries.accepted(answer, acceptance)) for one, answer in answers]
         cells = entries.rows((one, answer) for one, answer, _ in judged)
-        cells = tuple(_with_traces(*both) for both in zip(cells, (row[2] for row in judged), strict=True))
+        cells = with_traces(cells, frozenset().union(*(row[2] for row in judged)))
     return Coverage(str(chosen), entries.targets, cells, gate, allowed)
 
 
-def _with_traces(row: EnvironmentCells, traced: frozenset[Digest]) -> EnvironmentCells:
-    return replace(row, cells=tuple(replace(cell, traced=cell.entry in traced) for cell in row.cells))
+def with_traces(rows: Iterable[EnvironmentCells], traced: frozenset[Digest]) -> tuple[EnvironmentCells, ...]:
+    """Return the rows with each cell marked whose entry is one of ``traced``: its hits trace."""
+    return tuple(
+        replace(row, cells=tuple(replace(cell, traced=cell.entry in traced) for cell in row.cells))
+        for row in rows
+    )
 
 
 def by_torch(rows: Iterable[PlannedEnvironment]) -> list[PlannedEnvironment]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from cachesvc.domain.access import Token
 from cachesvc.index.entries.search import Search
-from cachesvc.queries.coverage import COLD_SECONDS, Coverage, CoveredEntries
+from cachesvc.queries.coverage import COLD_SECONDS, Coverage, CoveredEntries, with_traces
 from cachesvc.queries.planned import Plan, PlannedEnvironment
 from cachesvc.registry import inventory, names, wanted
 from cachesvc.registry.context import Registry
 from cachesvc.registry.resolve import resolve_each
 from cachesvc.schema.entries import MAX_PAGE, EntryRecord
+from cachesvc_client.queries.offer import will_trace
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
@@ -49,7 +51,18 @@ def cover(
         if isinstance(answer, CacheSvcError):
             raise answer
         rows.append((one, answer))
-    return Coverage(str(chosen), entries.targets, entries.rows(rows), bool(changes)), environments
+    grid = entries.rows(rows)
+    deciding = {cell.entry for row in grid for cell in row.cells if cell.state == "warm"}
+    heads = {row.entry: row.revision for _, answer in rows for row in answer.revisions}
+    traced = frozenset(one for one in deciding & heads.keys() if _traces(viewer, heads[one]))
+    return Coverage(str(chosen), entries.targets, with_traces(grid, traced), bool(changes)), environments
+
+
+def _traces(viewer: Viewer, revision: Digest) -> bool:
+    try:
+        return will_trace(inventory.read_revision(viewer.registry, viewer.token, revision).manifest)
+    except CacheSvcError:  # services are not offered it either: nothing is said of its hits
+        return False
 
 
 def _records(registry: Registry, token: Token, name: Name) -> list[EntryRecord]:

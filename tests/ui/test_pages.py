@@ -422,6 +422,15 @@ def test_the_coverage_grid_is_that_of_the_command(shared_site: Site) -> None:
     assert browser.get("/ui/coverage/team/llm/llama-8b?tag=v9").status_code == 404
 
 
+def test_the_coverage_grid_says_which_hits_trace(own_site: Site) -> None:
+    graph = f"fxgraph/xx/{'t'.ljust(51, 'x')}/{'a' * 52}"
+    own_site.publish("graph", name="traced", target="graph/f32", path=graph, content=b"graph")
+    own_site.publish("library", name="traced", target="library/f32", content=b"no graph")
+    page = own_site.browser("reader").page("/ui/coverage/team/traced")
+    states = re.findall(r"\bwarm, traces\b|\bwarm\b", page.text.partition("What a service finds")[2])
+    assert states == ["warm, traces", "warm"]
+
+
 def test_a_planned_grid_is_that_of_the_gate(shared_site: Site) -> None:
     browser = shared_site.browser("reader")
     page = browser.page("/ui/coverage/team/llm/llama-8b?torch=2.15.0%27%3Bx&gpu=NVIDIA+H200")

@@ -314,6 +314,9 @@ def test_a_program_that_is_not_there_is_not_started(tmp_path):
     for words, message in (
         (["absent.py"], "error: absent.py: no such file (give the program"),
         (["."], "error: .: is a folder (give the program"),
+        (["serve.py", "--name", "team/net"], "error: --name stands after serve.py, which would get it (put"),
+        (["serve.py", "8", "--out=w.toml"], "error: --out=w.toml stands after serve.py, which would get it"),
+        (["--", "./absent", "--name", "x"], "error: ./absent: No such file"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "cachesvc", "init", *words],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from ..wire.requests.reports import STATES
 from .offer import ask_offer
 from .pull import registry_of
 
+_LATER = "known once it compiles"
+"""The verdict on factors of which nothing is known before a process compiles."""
 Verdict = Literal["fits", "older", "withheld", "refused", "differs"]
 
 
@@ -246,7 +249,7 @@ def _row(
     if factor.name not in theirs:
         return FactorRow(factor.name, mine, entry, "not compared: the entry does not say")
     if factor.name not in here:
-        unknown = "accepted: unknown here" if factor.group == "environment" else "known once it compiles"
+        unknown = "accepted: unknown here" if factor.group == "environment" else _LATER
         return FactorRow(factor.name, mine, entry, unknown)
     verdict = {"covers": "covered", "at_least": "enough", "within": "among the entry's"}.get(
         factor.rule, "same"
@@ -291,9 +294,14 @@ def render(explanation: Explanation, width: int = sys.maxsize) -> str:
     what = "nearest that does not fit" if shown.verdict == "differs" else shown.verdict
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
-    rows = [(row.factor, row.here, row.entry, row.verdict) for row in shown.known_factors]
+    now = [row for row in shown.known_factors if row.verdict != _LATER]
+    rows = [(row.factor, row.here, row.entry, row.verdict) for row in now]
     factors, cut = shortened([head, *rows], width - 2)
     parts.append(aligned(factors, "  "))
+    later = [f"{row.factor} {row.entry}" for row in shown.known_factors if row.verdict == _LATER]
+    if later:
+        text = f"{_LATER}; the entry has {'; '.join(later)}"
+        parts.append(textwrap.fill(text, min(width, 110), initial_indent="  ", subsequent_indent="    "))
     if cut:
         parts.append("  values that end with … are cut: --json shows them whole")
     fixes = [f"  {one.factor}: {one.fix}" for one in (*shown.differences, *shown.recorded) if one.fix]
