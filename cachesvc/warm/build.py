@@ -158,6 +158,7 @@ class EntryBuild:
             if replay.error or self.replays == MAX_REPLAYS:
                 prefix = "" if replay.error else f"not settled after {self.replays} fresh processes: "
                 raise BuildFailed((prefix + "; ".join(reasons),), replay, replay.trace)
+            self.target.show_step(f"replay {self.replays} did work: {'; '.join(reasons)}")
             shutil.rmtree(self.stage, ignore_errors=True)
             self.stage = stage
             self._take(replay)

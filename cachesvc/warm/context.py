@@ -96,5 +96,5 @@ class TargetContext:
         return kinds_used.demanding(files) if self.job.is_engine else {}
 
     def show_step(self, step: str) -> None:
-        """Show which step begins."""
+        """Show which step begins, or what one did."""
         self.warm.on_step(self.job, step)
