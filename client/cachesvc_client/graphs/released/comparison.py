@@ -23,7 +23,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..code.followed import FollowedCode
-from . import classes, in_place, known, modules, namespaces, native, presence, registered, signatures, tables
+from . import (
+    classes,
+    in_place,
+    known,
+    modules,
+    namespaces,
+    native,
+    passes,
+    presence,
+    registered,
+    signatures,
+    tables,
+)
 
 _MEMBERS = 64
 """Namespaces that are compared in one step."""
@@ -293,7 +305,7 @@ def changes() -> Changes:
         if value is presence.REMOVED:
             described[place] = "nothing"
             continue
-        followed = FollowedCode([value])
+        followed = FollowedCode([passes.described(value)])
         described[place] = f"{_in_words(value)} code {followed.digest}"
         # A pass that says what it is by a `uuid` is known to PyTorch, whatever else its class reads.
         if followed.unknown and not hasattr(value, "uuid"):

@@ -1,0 +1,66 @@
+"""Test what describes a custom pass of Inductor: vLLM's count and time what they did, in each process anew."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from cachesvc_client.graphs.code.followed import FollowedCode
+from cachesvc_client.graphs.released.passes import described
+
+
+def timed(call: Callable[[Pass, list[str]], None]) -> Callable[[Pass, list[str]], None]:
+    @functools.wraps(call)
+    def wrapped(self: Pass, graph: list[str]) -> None:
+        self.began = time.perf_counter_ns()
+        call(self, graph)
+
+    return wrapped
+
+
+class Pass:
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+        self.names = ["add"]
+        self.done: dict[str, int] = defaultdict(int)
+
+    @timed
+    def __call__(self, graph: list[str]) -> None:
+        self.done.clear()
+        for node in graph:
+            self.done[node] += self.scale * (node in self.names)
+
+    def uuid(self) -> str:
+        return "a pass"
+
+
+class Other(Pass):
+    @timed
+    def __call__(self, graph: list[str]) -> None:
+        graph.reverse()
+
+
+def digest(value: object) -> str:
+    return FollowedCode([described(value)]).digest
+
+
+def test_what_a_pass_counts_while_it_runs_is_left_out():
+    one, other = Pass(2), Pass(2)
+    one(["add", "mul"])
+    assert one.done and not other.done
+    assert digest(one) == digest(other)
+
+
+def test_what_a_pass_was_made_with_and_its_code_are_compared():
+    named = Pass(2)
+    named.names.append("mul")
+    assert len({digest(Pass(2)), digest(Pass(3)), digest(named), digest(Other(2))}) == 4
+
+
+def test_what_says_nothing_of_itself_is_compared_whole():
+    def function() -> None: ...
+
+    assert described(function) is function
+    assert described(Pass) is Pass
