@@ -1,4 +1,4 @@
-"""Test what describes a custom pass of Inductor: vLLM's count and time what they did, in each process anew."""
+"""Test what describes a custom pass of Inductor: vLLM's count and time what they did."""
 
 from __future__ import annotations
 

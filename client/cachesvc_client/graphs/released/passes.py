@@ -1,7 +1,8 @@
 """Says what describes a custom pass of Inductor: what it says itself, its code, and what it was made with.
 
-A pass answers ``uuid()`` for PyTorch's key (``torch._inductor.custom_graph_pass``, 2.6 on). Passes of vLLM also
-count and time what they did in attributes of their own: these differ in each process, and decide nothing.
+A pass answers ``uuid()`` for PyTorch's key (``torch._inductor.custom_graph_pass``, 2.6 on). Passes of vLLM
+also count and time what they did in attributes of their own: these differ in each process, and decide
+nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def described(value: Any) -> Any:
         return value
     try:
         written = frozenset(name for function in _methods(cls) for name in _written_by(function.__code__))
-        return (cls, str(value.uuid()), {name: one for name, one in vars(value).items() if name not in written})
-    except Exception:
+        made_with = {name: one for name, one in vars(value).items() if name not in written}
+        return (cls, str(value.uuid()), made_with)
+    except Exception:  # noqa: BLE001 - an object that answers in an odd way
         return value
 
 
