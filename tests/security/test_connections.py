@@ -83,3 +83,47 @@ def test_tls_handshakes_that_do_not_end_keep_nobody_out(tmp_path: Path, begun: b
     print(f"ended after {time.monotonic() - began:.0f} s")
     assert asked() == b"HTTP/1.1 200"
     assert registry.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"POST /v1/oidc/token HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n",
+        b"POST /v1/oidc/token HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["tls", "no host", "two hosts", "upgrade", "no chunk", "cut"],
+)
+def test_requests_that_are_none_write_no_line_each_into_the_log(tmp_path: Path, sent: bytes) -> None:
+    """Who has no token fills no disk with what an operator reads."""
+    server = Server(tmp_path / "data").start()
+    host, port = server.url.removeprefix("http://").split(":")
+    for _ in range(40):
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(sent)
+            line.shutdown(socket.SHUT_WR)
+            while line.recv(4096):
+                pass
+    lines = server.end()
+    assert len(lines) < 10, lines[-5:]
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" * 9])
+def test_handshakes_that_are_none_write_no_line_each_into_the_log(tmp_path: Path, sent: bytes) -> None:
+    chain, key = certificate(tmp_path)
+    tls = {"CACHESVC_SERVER_TLS_CERTIFICATE": str(chain), "CACHESVC_SERVER_TLS_KEY": str(key)}
+    server = Server(tmp_path / "data", env=tls).start()
+    host, port = server.url.removeprefix("https://").split(":")
+    for _ in range(40):
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(sent)
+            try:
+                while line.recv(4096):
+                    pass
+            except ConnectionError:
+                continue
+    lines = server.end()
+    assert len(lines) < 10, lines[-5:]

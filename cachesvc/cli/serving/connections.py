@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,6 +15,8 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from cachesvc.door.route import KNOWN
 from cachesvc.door.sending import END
+
+from .proxies import Proxies
 
 RESERVED = 64
 """Descriptors that connections leave to the index, the store and the logs, at least."""
@@ -46,7 +47,7 @@ class Connections:
     per_address: int
     header_seconds: float
     reader_seconds: float = 60.0
-    proxies: Sequence[str] = ()
+    proxies: Proxies = field(default_factory=lambda: Proxies(()))
     _strangers: _ByAddress = field(default_factory=lambda: _ByAddress())
     _waiting: _ByAddress = field(default_factory=lambda: _ByAddress())
     _open: Counter[str] = field(default_factory=Counter)
@@ -74,7 +75,7 @@ class Connections:
         """Note that a connection is a stranger's: nobody knows yet who asks. The oldest makes room for it."""
         self._waiting.remove(protocol, address)
         self._strangers.add(protocol, address)
-        if self._strangers.number(address) > max(1, self.most // 3) and not self._is_proxy(address):
+        if self._strangers.number(address) > max(1, self.most // 3) and not self.proxies.has(address):
             self._end_one((address,))
         elif self._strangers.total > max(1, 2 * self.most // 3):
             self._end_one(self._strangers.addresses)
@@ -91,9 +92,6 @@ class Connections:
         """Note that a connection has no request under way. That of a stranger stays as old as it is."""
         if not self._strangers.has(protocol, address):
             self._waiting.add(protocol, address)
-
-    def _is_proxy(self, address: str) -> bool:
-        return any(ip_address(address) in ip_network(network) for network in self.proxies)
 
     def _end_one(self, addresses: Iterable[str]) -> bool:
         """End the connection that others need least, among those of ``addresses``."""
