@@ -207,9 +207,10 @@ ROUTES: dict[str, Declared] = {
         _SMALL,
         *("POST /v1/tokens", "PUT /v1/tokens/{token_id}/expiry", "POST /v1/tokens/{token_id}/rotation"),
         *("POST /v1/signers", "POST /v1/revocations", "POST /v1/revocations/plan", "POST /v1/publishers"),
-        *("POST /v1/webhooks", "POST /v1/webhooks/{webhook}/test"),
+        "POST /v1/webhooks",
         *("PUT /v1/revisions/{revision}/pin", "PUT /v1/revisions/{revision}/quarantine"),
     ),
+    **_of(Role.admin, Scope.own, _SMALL, "POST /v1/webhooks/{webhook}/test", is_made=False),
     **_of(
         Role.admin,
         Scope.named,
