@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
@@ -25,6 +26,11 @@ DOUBT_SECONDS = 1.0
 READ_BYTES = 64 << 10
 """Bytes that are read from a connection at once: a request that waits has not many more in memory."""
 
+SMALL_PARTS = 200
+"""Parts of a body that may be of any size, such as chunks of a byte."""
+PART_BYTES = 64
+"""Bytes that the others have on average, else their connection is ended: each part costs as much as a small
+request, and a chunk of a byte takes six bytes of a network."""
 WRITE_BYTES = 16 << 10
 """Bytes that a client has not read from which on the next piece of its answer waits."""
 
@@ -156,6 +162,8 @@ class BoundedProtocol(H11Protocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
         self._doubt_timer: asyncio.TimerHandle | None = None
+        self._next_event, self.conn.next_event = self.conn.next_event, self._event  # type: ignore[method-assign]
+        self._parts, self._bytes = 0, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -229,6 +237,19 @@ class BoundedProtocol(H11Protocol):
             self.bounds.go_on(self, self._address)
             self._stop(self._doubt_timer)
             self._doubt_timer = self.loop.call_later(DOUBT_SECONDS, self._doubt)
+
+    def _event(self) -> Any:
+        """Return the next event of the connection, which is ended for too many small parts of a body."""
+        event = self._next_event()
+        if isinstance(event, h11.Request):
+            self._parts, self._bytes = 0, 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes += len(event.data)
+            if self._bytes < (self._parts - SMALL_PARTS) * PART_BYTES:
+                self.end()
+                return h11.NEED_DATA
+        return event
 
     def _know(self) -> None:
         self._stop(self._doubt_timer)
