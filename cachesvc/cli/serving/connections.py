@@ -238,6 +238,12 @@ class BoundedProtocol(H11Protocol):
             self._stop(self._doubt_timer)
             self._doubt_timer = self.loop.call_later(DOUBT_SECONDS, self._doubt)
 
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # an answer has begun, or was sent: the exception would be in the log
+            self.end()
+
     def _event(self) -> Any:
         """Return the next event of the connection, which is ended for too many small parts of a body."""
         event = self._next_event()
