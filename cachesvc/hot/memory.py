@@ -11,7 +11,7 @@ from contextlib import suppress
 from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, OnWake
 
 _ENTRY_BYTES = 512
-"""Bytes that a hint takes beside its key and its value [measured]: of short ones a stranger makes many."""
+"""Bytes that a hint needs beside its key and its value [measured]: of short ones a stranger makes many."""
 _MAX_HELD_BYTES = 16 << 20
 """Bytes of what is held, at most. They are counted apart: who says that they hold much forgets no hint."""
 

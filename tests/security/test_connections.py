@@ -112,7 +112,7 @@ def test_a_body_of_chunks_of_a_byte_costs_its_sender_the_connection(server: Serv
         b"POST /v1/oidc/token HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{",
         b"POST /v1/resolve HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n|none\r\n",
         b"POST /v1/resolve HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}|none\r\n\r\n",
-        b"POST /v1/oidc/token HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n|no trailer\r\n\r\n",
+        b"POST /v1/oidc/token HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n|none\r\n\r\n",
         b"HEAD /v1/info HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\nGET / HTTP/1.1\r\n|none\r\n\r\n",
     ],
     ids=[

@@ -364,7 +364,7 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
     "more behind": lambda data: data + b"{}",
     "list": lambda data: b"[" + data + b"]",
     "half a letter": lambda data: data[:-1] + b',"x":"\\ud800"}',
-    "nothing": lambda data: b"",
+    "nothing": lambda data: data[:0],
 }
 
 

@@ -30,7 +30,7 @@ SMALL_PARTS = 200
 """Parts of a body that may be of any size, such as chunks of a byte."""
 PART_BYTES = 64
 """Bytes that the others have on average, else their connection is ended: each part costs as much as a small
-request, and a chunk of a byte takes six bytes of a network."""
+request, and a chunk of a byte is six bytes of a network."""
 WRITE_BYTES = 16 << 10
 """Bytes that a client has not read from which on the next piece of its answer waits."""
 

@@ -1,8 +1,9 @@
-"""Take the address of a client from the proxy that connects for it."""
+"""Read the address of a client from what the proxy that connects for it says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
@@ -29,17 +30,15 @@ class Proxies:
         """Return an application that sees the address of a client in the place of its proxy's.
 
         Only the last address of ``X-Forwarded-For`` counts: what the proxy itself has seen. Those before it
-        are another's words, also where they look like a proxy's: a client may have an address of its network.
+        are another's words, also where they are like a proxy's: a client may have an address of its network.
         """
 
         async def forwarded(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http" and scope["client"] and self.has(scope["client"][0]):
                 lines = [value for name, value in scope["headers"] if name == _HEADER]
                 last = lines[-1].decode("latin-1").rpartition(",")[2].strip() if lines else ""
-                try:
+                with suppress(ValueError):  # else the proxy's own address stays
                     scope["client"] = (str(ip_address(last)), 0)
-                except ValueError:
-                    pass  # the proxy's own address stays
             await application(scope, receive, send)
 
         return forwarded

@@ -95,9 +95,7 @@ def run(
     config = uvicorn.Config(
         proxies.before(application),
         loop="asyncio",  # whose handshakes are counted
-        http=protocol_class(
-            Connections(most, per_address, settings.header_seconds, proxies=proxies)
-        ),
+        http=protocol_class(Connections(most, per_address, settings.header_seconds, proxies=proxies)),
         ws="none",  # what upgrades leaves the bounds of connections
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         proxy_headers=False,  # uvicorn believes a client whose address is in a proxy's network

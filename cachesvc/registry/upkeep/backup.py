@@ -63,7 +63,7 @@ class BackupSummary:
     @property
     def digest(self) -> Digest:
         """Return the digest of the backup, which covers all that it holds: an operator keeps it somewhere
-        else. Nothing is read for it from where the backup is: somebody may have exchanged that."""
+        else. Nothing is read for it from where the backup is: that may have been exchanged."""
         return Digest.of(codec.canonical(self))
 
 
@@ -256,9 +256,7 @@ def parts_of(summary: BackupSummary) -> list[BackupPart]:
         for name, count in summary.tables.items()
         if count
     ]
-    keys = [
-        BackupPart(f"private key {name}", 1, summary.sizes[f"keys/{name}.key"]) for name in summary.keys
-    ]
+    keys = [BackupPart(f"private key {name}", 1, summary.sizes[f"keys/{name}.key"]) for name in summary.keys]
     return [*tables, BackupPart("packs", summary.packs, summary.bytes), *keys]
 
 

@@ -30,7 +30,7 @@ def read_pinned(path: Path) -> bytes:
         # Not held up by a pipe. A link is followed: the files of a Kubernetes volume are links.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if why := foreign_file(file.fileno()):
-                raise InvalidRequest(f"trust root {path}: {why}", f"chmod go-w {path}, and check what it holds")
+                raise InvalidRequest(f"trust root {path}: {why}", f"chmod go-w {path}, if you trust it")
             return file.read(MAX_ROOT_BYTES + 1)
     except OSError as error:
         raise InvalidRequest(

@@ -79,7 +79,8 @@ def parse_json(data: bytes, *, limit: int, what: str) -> Any:
         raise ValueError(f"{what}: {len(data)} bytes, more than the {limit} allowed")
     try:
         # Given bytes, json would guess UTF-16 too, in which nothing finds half of a character.
-        value = json.loads(str(data, "utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        text = str(data, "utf-8")
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         if _HALF.search(data):
             canonical(value)
         return value

@@ -44,8 +44,8 @@ class CudaState(KindState):
 
     No library reports them. They are known by what the folder held before, so the entries that another
     process puts there meanwhile count too: nothing is published that appeared in a folder which the user
-    named (`Folders.tells_makers`), or in a process without the driver. A private folder with the driver is open
-    to the same user alone, who can use this process's signing key as well.
+    named (`Folders.tells_makers`), or in a process without the driver. A private folder with the driver is
+    open to the same user alone, who can use this process's signing key as well.
     """
 
     def __init__(self) -> None:
