@@ -9,10 +9,12 @@ and a pack that is gone all the same ends the backup with an error.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +27,6 @@ from cachesvc.domain.access import ANY
 from cachesvc.index.snapshot import TABLES, filling, snapshot
 from cachesvc.index.unit import Index
 from cachesvc_client.atomic import replacing, sync_folder
-from cachesvc_client.node.store_files import open_plain_file
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, ProtocolMismatch, StorageFull
@@ -327,7 +328,11 @@ def _same_bytes(path: Path, digest: str, size: int) -> Iterator[bytes]:
 
 def _plain_file(path: Path) -> BinaryIO:
     """Open a file of a backup: no link, and nothing that may never end. Raise ``OSError``."""
-    return os.fdopen(open_plain_file(path, os.O_RDONLY), "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> tuple[str, int, int]:
