@@ -6,7 +6,7 @@
 # Settings are CACHESVC_SERVER_* variables. Other commands of the same image, with the same variables:
 #   docker run … cachesvc admin --local migrate --apply      (also: admin --local gc --apply, tokens, fsck)
 
-FROM python:3.12-slim-bookworm AS base
+FROM python:3.12-slim-bookworm@sha256:54c85f3c47607a77f32adec749d3c81d1348bf25833671f512b26a9b6d778cb3 AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PATH=/venv/bin:$PATH
 
 FROM base AS build

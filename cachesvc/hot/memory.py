@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, OnWake
 
+_ENTRY_BYTES = 512
+"""Bytes that a hint needs beside its key and its value [measured]: of short ones a stranger makes many."""
 _MAX_HELD_BYTES = 16 << 20
 """Bytes of what is held, at most. They are counted apart: who says that they hold much forgets no hint."""
 
@@ -66,7 +68,7 @@ class MemoryHot:
             rows = self._held.setdefault(key, OrderedDict())
             rows[holder] = (self._clock() + min(seconds, MAX_HOLD_SECONDS), value)
             self._held.move_to_end(key)
-            self._held_bytes += len(key) + len(holder) + len(value)
+            self._held_bytes += _ENTRY_BYTES + len(key) + len(holder) + len(value)
             while len(rows) > MAX_HOLDERS:
                 self._let_go(key, next(iter(rows)))
             while self._held_bytes > _MAX_HELD_BYTES:
@@ -109,22 +111,23 @@ class MemoryHot:
 
     def _keep(self, key: str, until: float, value: bytes) -> None:
         self._forget(key)
-        if len(value) + len(key) > self._max_bytes:
+        size = _ENTRY_BYTES + len(key) + len(value)
+        if size > self._max_bytes:
             return
         self._hints[key] = (until, value)
-        self._bytes += len(value) + len(key)
+        self._bytes += size
         while self._bytes > self._max_bytes:
             self._forget(next(iter(self._hints)))
 
     def _forget(self, key: str) -> None:
         hint = self._hints.pop(key, None)
         if hint is not None:
-            self._bytes -= len(hint[1]) + len(key)
+            self._bytes -= _ENTRY_BYTES + len(hint[1]) + len(key)
 
     def _let_go(self, key: str, holder: str) -> None:
         rows = self._held.get(key, OrderedDict())
         row = rows.pop(holder, None)
         if row is not None:
-            self._held_bytes -= len(key) + len(holder) + len(row[1])
+            self._held_bytes -= _ENTRY_BYTES + len(key) + len(holder) + len(row[1])
             if not rows:
                 del self._held[key]

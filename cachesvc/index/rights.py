@@ -15,8 +15,9 @@ from .tables import AuditRow, metadata
 SCHEMA = "alembic_version"
 """The table that says which schema the database has."""
 _ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
-_LESS = {SCHEMA: ("SELECT",), str(AuditRow.__tablename__): ("SELECT", "INSERT", "DELETE")}
-"""Tables of which a registry needs fewer rights. The audit log is never changed, only deleted after years."""
+_LESS = {SCHEMA: ("SELECT",), str(AuditRow.__tablename__): ("SELECT", "INSERT")}
+"""Tables of which a registry needs fewer rights. Who may delete a line of the audit log may write another one
+in its place, so its owner alone deletes them, after years."""
 _MISSING = sa.text("""
     SELECT name, kind, wanted, current_user FROM (
         SELECT name, 'TABLE' AS kind, wanted, has_table_privilege(to_regclass(name), wanted) AS has

@@ -42,6 +42,14 @@ def take_turns(session: Session) -> None:
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236456)"))
 
 
+def may_delete(session: Session, table: str) -> bool:
+    """Return whether this role may delete rows of a table. SQLite has no roles."""
+    connection = session.connection()
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.scalar(sa.text("SELECT has_table_privilege(:table, 'DELETE')"), {"table": table}))
+
+
 def run_change(session: Session, statement: sa.Update | sa.Delete) -> int:
     """Runs ``statement`` and returns how many rows it changed."""
     session.flush()

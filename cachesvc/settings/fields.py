@@ -194,8 +194,8 @@ class Settings(BaseSettings):
     unless the address is one of ``proxies``: the oldest of them is closed for a new one."""
     proxies: Annotated[list[str], NoDecode, BeforeValidator(networks)] = Field(default_factory=list)
     """Addresses or networks of proxies before this registry, such as ``10.1.0.0/16``; in a variable with
-    commas. The address of a client is what one of them says in ``X-Forwarded-For``; what anybody else says
-    there counts nothing. Each must append to that header or replace it."""
+    commas. The address of a client is the last one that such a proxy has in ``X-Forwarded-For``; all
+    else there counts nothing. It must append to that header or replace it."""
     header_seconds: int = Field(default=20, ge=1)
     """How long a client may take from its connection, or from an answer, until its next request's headers are
     complete. After that the connection is closed."""

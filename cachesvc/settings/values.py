@@ -83,7 +83,10 @@ def networks(value: Any) -> Any:
     listed = value.replace(",", " ").split() if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ValueError("addresses or networks, such as 10.0.0.7 or 10.1.0.0/16")
-    return [str(ip_network(one)) for one in listed]
+    found = [ip_network(one) for one in listed]
+    if any(not network.prefixlen for network in found):
+        raise ValueError("not every address: then whatever a client writes into a header would count")
+    return [str(network) for network in found]
 
 
 def roles_by_value(value: Any) -> Any:

@@ -17,7 +17,7 @@ NOT_RUN = {
 }
 """Services of which the tests run something else than the image that the file names, and why."""
 STAND_INS = {
-    "caddy": "Caddy 2.6 of Debian for the image's 2.10",
+    "caddy": "Caddy 2.6 of Debian for the image's 2.11",
     "redis": "redis-server 7.0 of Debian for the image's 7",
     "versity/versitygw": "Debian's chown for the image's",
 }

@@ -15,8 +15,6 @@ from .engine import BASE, Engine, check_machine, memory_folder, unavailable
 FOLDER = ROOT / ".torch" / "containers"
 """What `make test-containers` made before: Debian with its own Python, as a tar file."""
 
-ALSO_BASE = ("docker.io/library/python:3.12-slim",)
-"""Names that the documents' examples have for a base."""
 _LIKE_THE_BASE = "ln -s python3 /usr/bin/python && rm /usr/lib/python3*/EXTERNALLY-MANAGED"
 
 
@@ -42,12 +40,11 @@ def engine() -> Iterator[Engine]:
         engine = Engine(place)
         base = engine.buildah("from", "scratch").strip()
         engine.buildah("add", "-q", base, FOLDER / "base.tar", "/")
-        # The real base has this name, and a Python into which its pip installs.
+        # The real base has a Python of this name, into which its pip installs.
         engine.buildah("run", "--isolation", "chroot", base, "--", "sh", "-c", _LIKE_THE_BASE)
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         engine.buildah("config", "--env", path, "--cmd", "python3", base)
         engine.buildah("commit", "-q", "--rm", base, BASE)
-        engine.podman("tag", BASE, *ALSO_BASE)
         engine.check(BASE)
         yield engine
         engine.podman("rm", "-f", "-a", "-t", "2")
@@ -57,7 +54,7 @@ def engine() -> Iterator[Engine]:
 def _built(engine: Engine, target: str, tag: str) -> Image:
     options = package_index.build_options(engine.place)
     # Both targets share stages; with layers they are built once.
-    engine.build(ROOT, "--layers", *options, "--target", target, tag=tag)
+    engine.build(ROOT, "--layers", "--from", BASE, *options, "--target", target, tag=tag)
     return Image(engine, tag, frozenset(package_index.mounted(options)))
 
 

@@ -21,7 +21,7 @@ VARIABLE = "CACHESVC_TEST_CONTAINERS"
 """If it is not set, the tests are skipped: they take minutes, and root."""
 PROGRAMS = ("buildah", "podman", "runc")
 BASE = "docker.io/library/python:3.12-slim-bookworm"
-"""The name under which the Dockerfile asks for its base."""
+"""The name of the stand-in for the base, which the Dockerfile names by its digest."""
 RESTRICTED = (
     "--read-only",
     # Podman would mount writable folders besides, which Docker and Kubernetes do not.

@@ -24,7 +24,7 @@ from tests.e2e.conftest import Built, built_once
 from tests.services.process import free_port
 
 from .conftest import Image
-from .engine import RESTRICTED, Engine
+from .engine import BASE, RESTRICTED, Engine
 
 ADMIN = "csv_" + "0123456789abcdef" * 3
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -100,7 +100,7 @@ def service(client_image: Image, tmp_path_factory: pytest.TempPathFactory) -> st
     from . import package_index
 
     options = package_index.build_options(place)
-    return client_image.engine.build(place, *options, tag=SERVICE)
+    return client_image.engine.build(place, "--from", BASE, *options, tag=SERVICE)
 
 
 def sys_python() -> str:

@@ -279,7 +279,7 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     ),
     (words, AGENT, "CACHESVC_NODE_STORE", "CACHESVC_NODE_STORES"),
     (kustomized, KUSTOMIZATION, "  - access.yaml\n", ""),
-    (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
+    (hadolint, ROOT / "Dockerfile", "WORKDIR /src", "WORKDIR src"),
     (hadolint, BUNDLES, "COPY --from=bundles", "ADD --from=bundles"),
     (words, COMPOSE, "CACHESVC_SERVER_LOG", "CACHESVC_SERVER_LOGS"),
     (words, WARM, "cachesvc admin publishers add", "cachesvc admin publishers new"),

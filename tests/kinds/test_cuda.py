@@ -5,6 +5,8 @@ driver compiled.
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import json
 import os
 import stat
@@ -79,6 +81,7 @@ def test_a_restored_entry_was_not_compiled_here(tmp_path: Path) -> None:
     state.use_folder(tmp_path)
     state.accept(tmp_path, [RESTORED])
     write_entries(tmp_path, RESTORED, MADE)
+    ctypes.CDLL(str(library_of_the_drivers_name(tmp_path)))
     assert state.compiled() == {MADE}
 
 
@@ -129,8 +132,10 @@ def test_a_folder_that_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 PROGRAM = """
-import json, os, sys
+import ctypes, json, os, sys
 import cachesvc_client
+if os.environ["DRIVER"]:
+    ctypes.CDLL(os.environ["DRIVER"])
 session = cachesvc_client.attach(bundle=sys.argv[1])
 assert session.wait(60), session.status
 quiet = cachesvc_client.report().reasons
@@ -149,11 +154,19 @@ print(json.dumps({
 """
 
 
-def start(tmp_path: Path, driver: str = "", **variables: str) -> dict[str, Any]:
+def library_of_the_drivers_name(folder: Path) -> Path:
+    library = folder / "libcuda.so.1"
+    library.write_bytes(Path(_ctypes.__file__).read_bytes())
+    return library
+
+
+def start(tmp_path: Path, driver: str = "", loads: bool = True, **variables: str) -> dict[str, Any]:
     """Start a process that restores a bundle with one entry and makes another entry.
 
-    ``driver``: the driver version of the bundle."""
+    ``driver``: the driver version of the bundle. ``loads``: whether the process has a library of the driver's
+    name."""
     key, bundle = SigningKey.generate(), tmp_path / "one.cachesvc"
+    variables["DRIVER"] = str(library_of_the_drivers_name(tmp_path)) if loads else ""
     environ = environment(tmp_path, CACHESVC_TRUSTED_KEYS=str(key.public), **variables)
     draft = Draft(
         name=Name.parse("team/one"),
@@ -183,6 +196,11 @@ def test_a_process_restores_into_a_folder_of_its_user_alone(tmp_path: Path) -> N
     assert (folder / RESTORED).read_bytes() == b"machine code"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"]
+
+
+def test_what_appears_in_a_process_without_the_driver_is_not_its_own(tmp_path: Path) -> None:
+    """Somebody put it there, though no one else has the folder: it is used, perhaps, and never signed."""
+    assert start(tmp_path, loads=False)["captured"] == [f"cuda/{RESTORED}"]
 
 
 def test_a_process_restores_into_the_folder_that_its_user_set(tmp_path: Path) -> None:

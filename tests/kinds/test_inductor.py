@@ -15,12 +15,14 @@ from typing import Any, cast
 
 import pytest
 
+from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.inductor.host_kernels import HostKernels, kernel_key
 from cachesvc_client.kinds.inductor.kind import KIND, InductorState
 from cachesvc_client.kinds.inductor.used_files import UsedFiles
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks
 from cachesvc_client.kinds.testing import Example, KindConformance
+from cachesvc_client.node.ledger import Ledger
 
 HASH = "dsjz5o2tbovhe5ev7s6zpbucuplqbcxzmrhv2lyg4vwjapuxlndx"
 HOST_KERNEL = "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + ".so"
@@ -102,6 +104,30 @@ def test_a_key_is_stable_across_processes_and_differs_between_kernels(tmp_path: 
         assert process.returncode == 0, err[-3000:]
         keys.add(out.strip())
     assert len(keys) == 1 and len(keys.pop()) == 64
+
+
+def test_a_tuning_result_that_somebody_changed_after_its_save_is_not_of_this_process(tmp_path: Path) -> None:
+    """Nobody knew what a saved result held, so whatever lay under its name was signed."""
+    from torch._inductor.remote_cache import RemoteCacheJsonSerde
+
+    used, root = UsedFiles(), tmp_path / "inductor"
+    results = [{"XBLOCK": 32, "num_warps": 4, "time_taken_ms": 0.1}, {"XBLOCK": 64, "num_warps": 8}]
+
+    def record_artifact(artifact_type: str, key: str, content: object) -> None: ...
+
+    def save(result: object) -> None:
+        used.record_artifact(imports.Call(record_artifact, ("autotune", TUNED, result), {}))
+
+    for result in (*results, results[0]):
+        used.save(imports.Call(save, (result,), {}))
+    made = {("inductor", path): digest for path, digest in used.made().items()}
+    right = RemoteCacheJsonSerde().encode(results[0])
+    (root / TUNED).parent.mkdir(parents=True)
+    for content, is_made in ((right, True), (b'{"XBLOCK": 1}', False)):
+        (root / TUNED).write_bytes(content)
+        files = [SourceFile("inductor", TUNED, content)]
+        [known] = Ledger(0).trace(files, made, {"inductor": root})
+        assert known.origin.made is is_made and bool(known.origin.unknown) is not is_made
 
 
 def test_an_unknown_parameter_prevents_a_key() -> None:

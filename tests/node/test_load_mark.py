@@ -75,6 +75,14 @@ def handled():
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 
+def hang(crashes):
+    libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    if crashes:
+        threading.Timer(1.0, crash).start()
+    print("loading", flush=True)
+    libc.pthread_mutex_lock(mutex)
+
 def unlock():
     fcntl.flock(store.marks._load_mark._place[0], fcntl.LOCK_UN)
     print("loading", flush=True)
@@ -88,7 +96,9 @@ def load():
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "exception": fail, "system exit": sys.exit, "fork": fork, "fork and exit": fork, "outlived": outlive,
         "bus": lambda: os.kill(os.getpid(), signal.SIGBUS), "own words": os.abort, "memory": take_all_memory,
-        "unlocked": unlock,
+        "unlocked": unlock, "hangs": lambda: hang(False), "hangs and crashes": lambda: hang(True),
+        "xcpu": lambda: os.kill(os.getpid(), signal.SIGXCPU),
+        "alarm": lambda: os.kill(os.getpid(), signal.SIGALRM),
         "done": lambda: None, "wait": lambda: (print("loading", flush=True), time.sleep(600)),
     }[sys.argv[4]]
     with store.marks.loading(suspects):
@@ -101,6 +111,8 @@ elif sys.argv[4] == "after a load":
         pass
     os.abort()
 else:
+    if sys.argv[4].startswith("hangs"):  # as a worker of Gunicorn before its application
+        signal.signal(signal.SIGABRT, lambda *_: sys.exit(1))
     if sys.argv[4] == "own words":
         faulthandler.enable(words := open(sys.argv[1] + "/words", "w"))
     load()
@@ -154,7 +166,7 @@ def test_a_crash_does_not_soften_what_a_canary_said(tmp_path: Path) -> None:
     assert store.marks.distrusts(ENTRY, REVISION) and store.marks.crashed_of(ENTRY, REVISION) is None
 
 
-@pytest.mark.parametrize("how", ["kill", "exit", "own words"])
+@pytest.mark.parametrize("how", ["kill", "exit", "own words", "xcpu", "alarm"])
 def test_whoever_kills_processes_in_a_load_withdraws_nothing(tmp_path: Path, how: str) -> None:
     """Nor does a program that keeps the words about its crashes for itself."""
     for _ in range(3):
@@ -163,6 +175,27 @@ def test_whoever_kills_processes_in_a_load_withdraws_nothing(tmp_path: Path, how
         assert not store.marks.distrusts(ENTRY, REVISION) and store.marks.crashed_of(ENTRY, REVISION) is None
     assert list((tmp_path / "v1/loading").iterdir()) == list((tmp_path / "v1/distrusted").iterdir()) == []
     assert how != "own words" or "Fatal Python error: Aborted" in (tmp_path / "words").read_text()
+
+
+@pytest.mark.parametrize(("how", "counts"), [("hangs", False), ("hangs and crashes", True)])
+def test_a_supervisor_that_aborts_a_worker_which_is_slow_to_load_withdraws_nothing(
+    tmp_path: Path, how: str, counts: bool
+) -> None:
+    """As Gunicorn does after its timeout: SIGABRT, for which its workers have a handler, and then SIGKILL."""
+    for number in range(2):
+        process = _start(tmp_path, how, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None and process.stdout.readline() == "loading\n"
+        time.sleep(0.3)  # it is in the library by now, and Python's own handler waits
+        process.send_signal(signal.SIGABRT)
+        if counts:
+            assert process.wait(60) == -signal.SIGSEGV
+        else:
+            time.sleep(0.3)
+            assert process.poll() is None
+            process.kill()
+            process.wait(60)
+        assert list((tmp_path / "v1/loading").iterdir())
+        assert NodeStore(tmp_path).marks.distrusts(ENTRY, REVISION) is (counts and number == 1)
 
 
 @pytest.fixture

@@ -21,9 +21,10 @@ from cachesvc.bootstrap import (
     open_running,
     require_registry,
 )
-from cachesvc.registry.upkeep.backup import digest_of, read_backup, restore_backup, write_backup
+from cachesvc.registry.upkeep.backup import read_backup, restore_backup, write_backup
 from cachesvc.settings import Settings, read_settings
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from tests.killed import was_killed
 
@@ -42,7 +43,7 @@ def local(command: Admin, monkeypatch: pytest.MonkeyPatch) -> Callable[..., obje
 
 
 def restoring(backup: Path) -> list[object]:
-    return ["restore", backup, "--digest", digest_of(backup), "--apply"]
+    return ["restore", backup, "--digest", Digest.of((backup / "backup.json").read_bytes()), "--apply"]
 
 
 def publish_two(server: Server) -> list[Publication]:

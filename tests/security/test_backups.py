@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from registry_making import Publication, Server, make, ok
 from cachesvc.bootstrap import key_path, knows_schema, open_empty
 from cachesvc.registry.upkeep.backup import read_backup, restore_backup
 from cachesvc.settings import read_settings
+from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt
 
@@ -38,7 +40,7 @@ class Backups:
 def admin(data: Path, *words: object) -> tuple[int, str]:
     """Run ``cachesvc admin --local`` in a process of its own. Return its status and what it said."""
     command = [sys.executable, "-m", "cachesvc", "admin", "--local", "--data", str(data), *map(str, words)]
-    result = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
     return result.returncode, result.stdout if result.returncode == 0 else result.stderr
 
 
@@ -69,9 +71,10 @@ def changed(source: Path, target: Path, name: str, change: Callable[[bytes], byt
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(change(file.read_bytes() if file.exists() else b""))
     summary["digests"][name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    summary["sizes"][name] = file.stat().st_size
     for table in summary["tables"]:
         summary["tables"][table] = len((target / f"index/{table}.jsonl").read_bytes().splitlines())
-    (target / "backup.json").write_text(json.dumps(summary))
+    (target / "backup.json").write_bytes(canonical(summary))
     return target
 
 
@@ -162,9 +165,68 @@ def test_a_backup_writes_no_file_outside_of_the_registry(backups: Backups, tmp_p
     hostile = changed(backups.folder / "new", tmp_path / "hostile", "keys/../../planted.key", lambda _: b"x")
     summary = json.loads((hostile / "backup.json").read_text())
     summary["keys"].append("../../planted")
-    (hostile / "backup.json").write_text(json.dumps(summary))
+    (hostile / "backup.json").write_bytes(canonical(summary))
     digest = Digest.of((hostile / "backup.json").read_bytes())
     new = tmp_path / "deep" / "er" / "data"
     status, said = admin(new, "restore", hostile, "--digest", digest, "--apply")
     assert status == 7, said
     assert not (tmp_path / "deep" / "planted.key").exists()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def _sparse(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("put", "name"),
+    [
+        (_pipe, "backup.json"),
+        (_sparse, "backup.json"),
+        (_endless, "index/tokens.jsonl"),
+        (_pipe, "keys/signing.key"),
+        (_sparse, "packs"),
+    ],
+)
+def test_a_file_without_an_end_holds_up_no_restore(
+    backups: Backups, tmp_path: Path, put: Callable[[Path], None], name: str
+) -> None:
+    """A pipe that nobody fills, an endless device, a terabyte that takes no room."""
+    folder, new = tmp_path / "backup", tmp_path / "data"
+    shutil.copytree(backups.folder / "new", folder)
+    put(next((path for path in (folder / name).rglob("*") if path.is_file()), folder / name))
+    for words in (("--digest", backups.digests["new"], "--apply"), ()):
+        began = time.monotonic()
+        status, said = admin(new, "restore", folder, *words)
+        assert status in (4, 7) and said.count("\n") == 1, said
+        assert time.monotonic() - began < 30 and not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("objects", b"[]"),
+        ("objects", b"[" * 100_000),
+        ("revisions", b"{}"),
+        ("revisions", b'{"revision": 1, "signer": [], "envelope": {}}'),
+        ("revisions", b"\xff\xfe"),
+    ],
+    ids=["list", "deep", "empty", "types", "bytes"],
+)
+def test_a_backup_with_rows_that_are_none_is_refused_in_one_line(
+    backups: Backups, tmp_path: Path, table: str, row: bytes
+) -> None:
+    """To whoever looks at it before a digest is named."""
+    hostile = changed(backups.folder / "new", tmp_path / "b", f"index/{table}.jsonl", lambda rows: rows + row)
+    status, said = admin(tmp_path / "data", "restore", hostile)
+    assert status == 7 and said.count("\n") == 1 and "Traceback" not in said, said

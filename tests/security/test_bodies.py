@@ -384,3 +384,35 @@ def test_a_header_that_names_another_address_counts_from_a_named_proxy_alone(
             for number in range(23)
         ]
         assert statuses == [401] * 23 if trusted else statuses.count(429) == 3
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "192.0.2.{0}, 127.0.0.9",
+        "10.0.0.{0}, 127.0.0.9",
+        "192.0.2.{0}, 10.0.0.7, 127.0.0.9",
+        "192.0.2.1, nobody-{0}",
+        "a line of the log {0}",
+        "::ffff:192.0.2.{0}, 10.0.0.7",
+    ],
+)
+def test_a_client_whose_address_is_in_a_proxys_network_names_no_other(tmp_path: Path, header: str) -> None:
+    """What the proxy itself has seen stands last; what stands before it, the client wrote."""
+    env = {"CACHESVC_SERVER_PROXIES": "127.0.0.0/8, 10.0.0.0/8"}
+    server = Server(tmp_path / "data", env=env).start()
+    http = server.api(None).http
+    page = http.get("/ui/login").text
+    csrf = re.search(r'name="csrf" value="([^"]+)"', page)[1]
+    statuses = [
+        http.post(
+            "/ui/login",
+            data={"csrf": csrf, "token": f"csv_wrong{number}"},
+            headers={"X-Forwarded-For": header.format(number)},
+        ).status_code
+        for number in range(23)
+    ]
+    # Refusals are in the log, once a minute for each address.
+    refusals = [line for line in server.end() if "401 POST" in line]
+    assert statuses.count(429) == 3, statuses
+    assert len(refusals) == 1 and "192.0.2" not in refusals[0] and "a line" not in refusals[0], refusals

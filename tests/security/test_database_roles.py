@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,25 @@ FORBIDDEN = (
     "ALTER TABLE audit DISABLE TRIGGER ALL",
     "TRUNCATE audit",
     "UPDATE audit SET by = 'somebody else'",
+    "DELETE FROM audit",
+    "DELETE FROM audit WHERE id = 1",
+    "INSERT INTO audit SELECT * FROM audit ON CONFLICT (id) DO UPDATE SET by = 'somebody else'",
+    "MERGE INTO audit USING (SELECT 1) AS one ON true WHEN MATCHED THEN DELETE",
+    "SELECT * FROM audit FOR UPDATE",
+    "BEGIN; LOCK TABLE audit IN ACCESS EXCLUSIVE MODE",
+    "COPY audit FROM '/etc/passwd'",
+    "ALTER TABLE audit OWNER TO CURRENT_USER",
+    "CREATE RULE mine AS ON INSERT TO audit DO INSTEAD NOTHING",
+    "CREATE POLICY mine ON audit USING (true)",
+    "COMMENT ON TABLE audit IS 'mine'",
+    "CREATE EXTENSION dblink",
+    "SELECT rolpassword FROM pg_authid",
+    "SELECT lo_export(1, '/tmp/mine')",
+    "CREATE PUBLICATION mine FOR ALL TABLES",
+    "ALTER SYSTEM SET archive_command = 'true'",
+    "SET session_replication_role = replica",
+    "GRANT {owner} TO CURRENT_USER",
+    "REASSIGN OWNED BY {owner} TO CURRENT_USER",
     "UPDATE alembic_version SET version_num = '9999'",
     "DELETE FROM alembic_version",
     "CREATE TABLE mine (one int)",
@@ -120,6 +142,39 @@ def test_the_role_that_serves_changes_no_schema_and_no_history(roles: Roles, sql
     database = roles.superuser.rpartition("/")[2]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         roles.run(sql.format(owner=roles.owner, database=database), roles.url)
+
+
+def test_each_role_is_enough_for_its_commands(roles: Roles, tmp_path: Path) -> None:
+    """And old lines of the audit log go by the owner's hand alone."""
+    with Server(tmp_path / "data", env={"CACHESVC_SERVER_DATABASE": roles.url}).running() as server:
+        ok(server.api().publish(make(server.key, name="kept")))
+
+    def admin(url: str, *words: object, status: int = 0) -> str:
+        command = [sys.executable, "-m", "cachesvc", "admin", "--local", "--data", str(server.data)]
+        environ = {**os.environ, "CACHESVC_SERVER_DATABASE": url}
+        done = subprocess.run([*command, *map(str, words)], env=environ, capture_output=True, text=True)
+        assert done.returncode == status, (words, done.stderr)
+        return done.stdout + done.stderr
+
+    def old_lines() -> int:
+        return roles.run("SELECT count(*) FROM audit WHERE at < 1000")[0][0]
+
+    roles.run("INSERT INTO audit SELECT -1, 7, 'x', 'x', 'x', 'x', '{}'", roles.owner_url)
+    serving = (
+        ("backup", tmp_path / "backup"),
+        ("gc", "--apply"),
+        ("fsck",),
+        ("doctor",),
+        ("migrate",),
+        ("tokens", "create", "--label", "x", "--role", "read", "-n", "team"),
+        ("audit",),
+    )
+    for words in serving:
+        assert "permission denied" not in admin(roles.url, *words), words
+    assert old_lines() == 1
+    admin(roles.owner_url, "migrate", "--apply")
+    admin(roles.owner_url, "gc", "--apply")
+    assert old_lines() == 0
 
 
 def test_a_start_names_the_right_that_its_role_lacks(roles: Roles, tmp_path: Path) -> None:

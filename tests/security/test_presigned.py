@@ -4,13 +4,16 @@ the one pack, and to keep the link for longer than it says (that: `cachesvc.blob
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import pytest
 from registry_making import Publication, Server, make, ok, refused
 
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.errors import CacheSvcError
 from tests.conftest import new_bucket
 from tests.services.ceph import Gateway
 
@@ -139,3 +142,53 @@ def test_an_upload_takes_no_bytes_after_its_commit(server: Server) -> None:
 
 def _reader() -> dict[str, object]:
     return {"label": "reader", "role": "read", "namespace": "team"}
+
+
+def test_a_link_is_for_its_own_host_time_and_scope(kept: Kept, stranger: httpx.Client) -> None:
+    """Its time made longer, its key's scope another one, its signature in a header, another host."""
+    made, link = kept
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
+    base, key = link.split("?")[0], asked["X-Amz-Credential"]
+    for changed in (
+        {"X-Amz-Expires": "604800"},
+        {"X-Amz-Expires": "-1"},
+        {"X-Amz-Date": "20991231T235959Z"},
+        {"X-Amz-Credential": key.replace("/s3/", "/iam/")},
+        {"X-Amz-SignedHeaders": ""},
+        {"X-Amz-SignedHeaders": "host;range"},
+        {"X-Amz-Algorithm": "AWS4-HMAC-SHA1"},
+        {"X-Amz-Signature": asked["X-Amz-Signature"].upper()},
+        {"X-Amz-Signature": ""},
+    ):
+        answer = stranger.get(f"{base}?{urlencode({**asked, **changed})}")
+        assert answer.status_code in (400, 403), (changed, answer.text)
+    signature = f"SignedHeaders=host, Signature={asked['X-Amz-Signature']}"
+    header = f"{asked['X-Amz-Algorithm']} Credential={key}, {signature}"
+    signed = {"Authorization": header, "X-Amz-Date": asked["X-Amz-Date"]}
+    assert stranger.get(base, headers=signed).status_code in (400, 403)
+    for host in ("elsewhere.example", "127.0.0.1:1", urlsplit(link).netloc + ".evil.example"):
+        assert stranger.get(link, headers={"Host": host}).status_code >= 400, host
+    assert stranger.get(link).content == made.pack
+
+
+def test_a_link_stands_in_no_log(gateway: Gateway, tmp_path: Path) -> None:
+    """Neither in the registry's, of each request, nor in what a client says of a store that fails."""
+    store = {
+        **gateway.variables,
+        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+        "CACHESVC_SERVER_LOG": "json",
+    }
+    server = Server(tmp_path / "data", env=store).start()
+    made, link = published(server, "logged")
+    api = server.api()
+    assert api.http.get(f"/v1/revisions/{made.revision}/pack").status_code in (200, 302, 303, 307)
+    said = [api.http.get(path).text for path in ("/metrics", "/v1/audit", f"/v1/revisions/{made.revision}")]
+    with Remote(server.url, server.token) as remote:
+        gone = link.replace(urlsplit(link).netloc, "127.0.0.1:9")
+        with pytest.raises(CacheSvcError) as failed:
+            b"".join(remote.downloads.download(gone, 0, len(made.pack)))
+    said += [str(failed.value), repr(failed.value), *server.end()]
+    assert any('"path"' in line for line in said)
+    secrets = (*parse_qs(urlsplit(link).query)["X-Amz-Signature"], "X-Amz-Signature")
+    assert not [line for line in said if any(secret in line for secret in secrets)]

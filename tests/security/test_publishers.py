@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from joserfc import jws
+from registry_making import ok
 
 from cachesvc.api.routes.publishers import SPREAD_SECONDS
 from cachesvc.oidc.documents import FETCH_SECONDS
@@ -175,6 +178,45 @@ def test_a_forger_without_a_key_signs_nothing(world: World) -> None:
     world.refused(world.issuer.unsigned(world.claims(iss="\ud800")), 401, "claims cannot be read")
     for text in ("a.b", "a.b.c", "....", "e30.e30.e30", "x" * 16384):
         world.refused(text, 401)
+
+
+STRANGE = {
+    "deep": lambda text: text[:-1] + ', "x": ' + "[" * 5000 + "]" * 5000 + "}",
+    "twice": lambda text: text[:-1] + ', "repository": "org/app"}',
+    "endless number": lambda text: text[:-1] + ', "x": ' + "9" * 9000 + "}",
+    "infinite": lambda text: text.replace('"exp":', '"exp": 1e999, "e":'),
+    "no number": lambda text: text.replace('"nbf"', '"x": NaN, "nbf"'),
+    "half a letter": lambda text: text.replace('"nbf"', '"x": "\\ud800", "nbf"'),
+    "list": lambda text: f"[{text}]",
+    "token": lambda text: f'"{text.encode().hex()}"',
+}
+
+
+@pytest.mark.parametrize("form", STRANGE)
+def test_an_issuer_that_signs_what_is_no_claims_stops_nothing(world: World, form: str) -> None:
+    """It is its own rule's issuer: nothing but an answer in one line comes of it."""
+    world.rule()
+    algorithm, key = world.issuer.keys["one"]
+    text = STRANGE[form](json.dumps(world.claims()))
+    signed = jws.serialize_compact({"alg": algorithm, "kid": "one"}, text, key, algorithms=[algorithm])
+    world.refused(signed, 401)
+    assert world.issued()["role"] == "write"
+
+
+def test_an_issuer_of_another_namespace_gives_its_jobs_nothing_here(world: World) -> None:
+    """Also under the other's name, with a key of the same id, and where it says that it is the other."""
+    world.rule()
+    with running_issuer() as other:
+        world.rule(issuer=other.url, namespace="other")
+        token = ok(world.exchange(other.sign(other.claims(world.clock()))))
+        assert token["namespace"] == "other"
+        world.refused(other.sign(other.claims(world.clock())), 403, "namespace", namespace="team")
+        world.refused(other.sign(other.claims(world.clock(), iss=world.issuer.url)), 401, "signature")
+        other.discovery = {"issuer": world.issuer.url, "jwks_uri": f"{world.issuer.url}/keys"}
+        world.clock.now += 3700
+        world.refused(world.issuer.sign(world.claims(iss=other.url)), 503)
+        for written in (world.issuer.url + "/", world.issuer.url.upper(), world.issuer.url + "/."):
+            world.refused(world.issuer.sign(world.claims(iss=written)), 403, "not trusted here")
 
 
 def test_a_key_that_is_no_public_signing_key_does_not_count(world: World) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +21,8 @@ from registry_making import make
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.node.path_owners import refuse_foreign_path
+from cachesvc_client.wire.errors import Untrusted
 from tests.mounts import bind, tmpfs
 
 from .attacker import start
@@ -195,3 +199,29 @@ def test_a_volume_that_looks_like_a_pod_s_own_is_none(
             assert refused(attach(volume / "cache/store"), volume / "cache"), "above the volume"
         with bind(theirs, volume):
             assert refused(attach(volume / "store"), volume), "another pod's"
+
+
+@needs_root
+def test_a_user_whom_a_list_of_rights_names_replaces_nothing(seen_by_all: Path) -> None:
+    """An ACL lets one user write; the mode shows it as a right of the group. Nor does a link of another's
+    process in /proc lead to a store."""
+    above = seen_by_all / "above"
+    (above / "store").mkdir(parents=True)
+    rows = [(1, 7, -1), (2, 7, STRANGER), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
+    rights = b"".join(struct.pack("<HHI", kind, bits, who & 0xFFFFFFFF) for kind, bits, who in rows)
+    try:
+        os.setxattr(above, "system.posix_acl_access", struct.pack("<I", 2) + rights)
+    except OSError:
+        pytest.skip("needs a file system with ACLs")
+    assert replace(above), "it can be done"
+    with pytest.raises(Untrusted, match=f"others may write to {above}"):
+        refuse_foreign_path(above / "store")
+    drop = ["setpriv", f"--reuid={STRANGER}", "--clear-groups", "sleep", "60"]
+    with subprocess.Popen(drop, cwd=above) as theirs:
+        try:
+            while Path(f"/proc/{theirs.pid}").stat().st_uid != STRANGER:
+                time.sleep(0.01)
+            with pytest.raises(Untrusted, match=f"belongs to user {STRANGER}"):
+                refuse_foreign_path(Path(f"/proc/{theirs.pid}/cwd/store"))
+        finally:
+            theirs.kill()

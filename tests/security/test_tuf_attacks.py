@@ -352,3 +352,35 @@ def test_more_roots_than_one_update_reads(repository: Repository, local: Files) 
         repository.publish("root")
     assert repository.refresh(local).root.common.version == 257
     assert repository.refresh(local).root.common.version == 261
+
+
+FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "deep": lambda data: data[:-1] + b',"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "twice": lambda data: data[:-1] + b',"signed":{}}',
+    "number without end": lambda data: data[:-1] + b',"x":' + b"9" * 100_000 + b"}",
+    "no number": lambda data: data[:-1] + b',"x":NaN}',
+    "other letters": lambda data: data.decode().encode("utf-16"),
+    "mark before": lambda data: b"\xef\xbb\xbf" + data,
+    "more behind": lambda data: data + b"{}",
+    "list": lambda data: b"[" + data + b"]",
+    "half a letter": lambda data: data[:-1] + b',"x":"\\ud800"}',
+    "nothing": lambda data: data[:0],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_parsed_before_its_signature_stops_nothing(
+    repository: Repository, local: Files, form: str
+) -> None:
+    """A mirror, or a network, sends it: one error says so, and what this node has stays."""
+    repository.publish("targets", "snapshot", "timestamp")
+    for role in ROLES:
+        name = name_of(repository, role)
+        honest = repository.served[name]
+        repository.served[name] = FORMS[form](honest)
+        with pytest.raises((Untrusted, Corrupt)) as refused:
+            repository.refresh(local)
+        assert str(refused.value).isprintable() and len(str(refused.value)) < 500
+        assert versions(local)["targets"] == 2
+        repository.served[name] = honest
+    assert repository.refresh(local).targets.common.version == 3

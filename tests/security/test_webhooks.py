@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,36 @@ def test_the_operator_s_settings_decide_where_events_go(tmp_path: Path) -> None:
                     registry.outside.sender.check("http://hooks.example/")
                 with pytest.raises(InvalidRequest):
                     registry.outside.sender.check("https://127.0.0.1/")
+
+
+def test_tests_of_receivers_that_hang_take_no_place_of_others_answers(
+    reg: Inside, receiver: Receiver
+) -> None:
+    """Two administrators with some tokens each had every list and page of the process wait for ten seconds,
+    again and again."""
+    registry = opened(reg).registry
+    receiver.answer = "silence"
+    asked: list[str] = []
+    for namespace in ("one", "two"):
+        for _ in range(4):
+            request = TokenRequest("t", "admin", namespace)
+            secret = tokens.create_token(registry, None, request).secret
+            by = Token("t-x", "x", Role.admin, namespace)
+            hook = webhooks.add_webhook(registry, by, WebhookRequest(namespace, receiver.url)).webhook
+            asked += [f"{secret} {hook}"] * 2
+    reader = tokens.create_token(registry, None, TokenRequest("r", "read", "team")).secret
+    with serving(registry) as url, ThreadPoolExecutor(32) as threads:
+
+        def try_one(what: str) -> int:
+            secret, _, hook = what.partition(" ")
+            headers = {"Authorization": f"Bearer {secret}"}
+            return httpx.post(f"{url}/v1/webhooks/{hook}/test", headers=headers, timeout=60).status_code
+
+        running = [threads.submit(try_one, what) for what in asked]
+        time.sleep(1)
+        for path in ("/v1/heads?namespace=team", "/v1/namespaces/team/names", "/v1/entries"):
+            began = time.monotonic()
+            answer = httpx.get(f"{url}{path}", headers={"Authorization": f"Bearer {reader}"}, timeout=60)
+            assert answer.status_code < 500 and time.monotonic() - began < 2, (path, answer.text)
+        receiver.over.set()
+        assert {one.result() for one in running} <= {200, 429}

@@ -4,6 +4,9 @@ its files, and not as a recording that somebody sends again after it was deleted
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -216,3 +219,39 @@ def test_a_recording_that_is_older_than_a_deleted_head_is_sent_again(server: Ser
         first = second
     ok(api.bundle(second))  # the deleted one itself was not withdrawn
     assert offered(server, name) == [second.revision]
+
+
+def test_withdrawn_bytes_come_by_another_order_of_events(tmp_path: Path) -> None:
+    """An upload that was begun, or stored, before the quarantine; a larger pack of the same; other kinds and
+    rights; after a start of the server, and in a registry that was restored."""
+    server, name = Server(tmp_path / "data").start(), "order"
+    api = server.api()
+    made = make(server.key, name=name)
+    again = signed_again(made, server.key)
+    stored = ok(api.begin(again))["upload"]
+    ok(api.put(stored, again.pack))
+    begun = ok(api.begin(again))["upload"]
+    ok(api.publish(made))
+    quarantine(server, made)
+    refused(api.commit(stored, again), 403, "untrusted", WHY)
+    ok(api.put(begun, again.pack))
+    refused(api.commit(begun, again), 403, "untrusted", WHY)
+
+    [file] = [SourceFile(one.kind, one.path, b"kernel", one.mode) for one in made.manifest.files]
+    others = [replace(file, mode=0o755), replace(file, kind="triton", path="ab" * 20 + "/a.json")]
+    for other in ([others[0]], [others[1]], [file, others[1]]):
+        refused(api.publish(packed(made, server.key, other)), 403, "untrusted", WHY)
+    delete(server, made)
+    for number in range(2):
+        refused(server.api().bundle(again), 403, "untrusted", WHY)
+        backup = tmp_path / f"backup-{number}"
+        words = [sys.executable, "-m", "cachesvc", "admin", "--local", "--data", str(server.data)]
+        said = json.loads(subprocess.run([*words, "backup", backup, "--json"], check=True, stdout=-1).stdout)
+        assert server.stop() == 0
+        words[-1] = str(tmp_path / f"restored-{number}")
+        digest = ["--digest", said["digest"], "--apply"]
+        subprocess.run([*words, "restore", backup, *digest], check=True, stdout=-1)
+        token = server.token
+        server = Server(Path(words[-1])).start()
+        server.token = token
+    assert server.stop() == 0

@@ -161,3 +161,27 @@ def test_an_address_that_tries_logins_at_the_provider_waits(shared_site: Site, p
     assert browser.log_in(shared_site.secrets["reader"]).status_code == 303, "a token opens a session still"
     shared_site.inside.clock.now += LOGIN_SECONDS + 1
     log_in(shared_site, provider, "ada", shared_site.browser())
+
+
+def test_an_answer_in_another_form_opens_nothing(shared_site: Site, provider: Provider) -> None:
+    """As a form of another page, with other names, or at a path that a proxy reads otherwise."""
+    browser = shared_site.browser()
+    back = provider.log_in(begin(browser), "bob")
+    path, _, query = back.partition("?")
+    fields = dict(parse_qsl(query))
+    tries = [
+        lambda: browser.http.post(path, data=fields),
+        lambda: browser.http.request("PUT", back),
+        lambda: browser.get(f"{path}?{query.replace('code=', 'Code=')}"),
+        lambda: browser.get(f"{path}?{query.replace('state=', 'state[]=')}"),
+        lambda: browser.get(f"{path}?{query.replace('&', ';')}"),
+        lambda: browser.get(changed(back, code="x" * 20_000)),
+        lambda: browser.get(back.replace("/callback", "/callback/")),
+        lambda: browser.get(back.replace("/login/callback", "//login/callback")),
+        lambda: browser.get(back.replace("/callback", "/x/..%2fcallback")),
+    ]
+    attempt = browser.http.cookies["cachesvc_attempt"]
+    for act in tries:
+        browser.http.cookies.set("cachesvc_attempt", attempt, domain="127.0.0.1", path="/")
+        answer = act()
+        assert answer.status_code >= 400 and COOKIE not in browser.http.cookies, answer.text

@@ -186,3 +186,11 @@ def test_hostile_values_are_a_record_or_a_value_error(record, value):
     except ValueError:
         return
     assert isinstance(built, record)
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_another_coding_than_utf_8_is_refused(coding: str) -> None:
+    """In these, nothing found half of a character, and a file had two spellings."""
+    for text in ('{"a":1}', '"\\ud800"'):
+        with pytest.raises(ValueError, match="not JSON that is accepted"):
+            codec.parse_json(text.encode(coding), limit=100, what="x")

@@ -44,7 +44,7 @@ def backup(
     """
     _require_local(context, "backup")
     from cachesvc.bootstrap import key_files, open_running, require_registry
-    from cachesvc.registry.upkeep.backup import digest_of, parts_of, write_backup
+    from cachesvc.registry.upkeep.backup import parts_of, write_backup
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
@@ -52,22 +52,21 @@ def backup(
     keys = {} if without_keys else key_files(settings)
     with open_running(settings) as (index, blobs):
         summary = write_backup(index, blobs, folder, keys)
-    parts = parts_of(folder, summary)
+    parts = parts_of(summary)
     held = f"the private keys {', '.join(summary.keys)}" if summary.keys else "no private key"
     text = (
         f"{count_text(summary.tables['revisions'], 'revision')} and {held} in {folder}, "
         f"{bytes_text(sum(part.bytes for part in parts))}"
     )
-    digest = digest_of(folder)
     more = {
-        "digest": digest,
+        "digest": summary.digest,
         "created": utc_text(summary.created),
         "schema": summary.schema,
         "keys": summary.keys,
     }
     show_plan(parts, _PARTS, applied=True, as_json=as_json, summary=text, more=more)
     if not as_json:
-        show_line(f"digest: {digest}")
+        show_line(f"digest: {summary.digest}")
 
 
 @admin.command("restore")
@@ -87,7 +86,6 @@ def restore(
     from cachesvc.bootstrap import has_store, key_path, knows_schema, open_empty, require_empty
     from cachesvc.registry.upkeep.backup import (
         check_store_empty,
-        digest_of,
         parts_of,
         read_backup,
         restore_backup,
@@ -110,9 +108,9 @@ def restore(
                 places = partial(key_path, settings)
                 left = restore_backup(folder, summary, blobs, open_index=open_index, key_path=places)
     text = f"restore {count_text(summary.tables.get('revisions', 0), 'revision')} of {folder}"
-    more: dict[str, object] = {"digest": digest_of(folder), "created": utc_text(summary.created)}
+    more: dict[str, object] = {"digest": summary.digest, "created": utc_text(summary.created)}
     more |= {"schema": summary.schema, "keys": summary.keys}
-    show_plan(parts_of(folder, summary), _PARTS, applied=apply, as_json=as_json, summary=text, more=more)
+    show_plan(parts_of(summary), _PARTS, applied=apply, as_json=as_json, summary=text, more=more)
     if left and not as_json:
         show_line(f"not restored, since the settings hold such keys here: {', '.join(left)}", err=True)
 

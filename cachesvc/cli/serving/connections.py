@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from cachesvc.door.route import KNOWN
 from cachesvc.door.sending import END
+
+from .proxies import Proxies
 
 RESERVED = 64
 """Descriptors that connections leave to the index, the store and the logs, at least."""
@@ -24,6 +26,11 @@ DOUBT_SECONDS = 1.0
 READ_BYTES = 64 << 10
 """Bytes that are read from a connection at once: a request that waits has not many more in memory."""
 
+SMALL_PARTS = 200
+"""Parts of a body that may be of any size, such as chunks of a byte."""
+PART_BYTES = 64
+"""Bytes that the others have on average, else their connection is ended: each part costs as much as a small
+request, and a chunk of a byte is six bytes of a network."""
 WRITE_BYTES = 16 << 10
 """Bytes that a client has not read from which on the next piece of its answer waits."""
 
@@ -46,7 +53,7 @@ class Connections:
     per_address: int
     header_seconds: float
     reader_seconds: float = 60.0
-    proxies: Sequence[str] = ()
+    proxies: Proxies = field(default_factory=lambda: Proxies(()))
     _strangers: _ByAddress = field(default_factory=lambda: _ByAddress())
     _waiting: _ByAddress = field(default_factory=lambda: _ByAddress())
     _open: Counter[str] = field(default_factory=Counter)
@@ -74,7 +81,7 @@ class Connections:
         """Note that a connection is a stranger's: nobody knows yet who asks. The oldest makes room for it."""
         self._waiting.remove(protocol, address)
         self._strangers.add(protocol, address)
-        if self._strangers.number(address) > max(1, self.most // 3) and not self._is_proxy(address):
+        if self._strangers.number(address) > max(1, self.most // 3) and not self.proxies.has(address):
             self._end_one((address,))
         elif self._strangers.total > max(1, 2 * self.most // 3):
             self._end_one(self._strangers.addresses)
@@ -91,9 +98,6 @@ class Connections:
         """Note that a connection has no request under way. That of a stranger stays as old as it is."""
         if not self._strangers.has(protocol, address):
             self._waiting.add(protocol, address)
-
-    def _is_proxy(self, address: str) -> bool:
-        return any(ip_address(address) in ip_network(network) for network in self.proxies)
 
     def _end_one(self, addresses: Iterable[str]) -> bool:
         """End the connection that others need least, among those of ``addresses``."""
@@ -158,6 +162,8 @@ class BoundedProtocol(H11Protocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
         self._doubt_timer: asyncio.TimerHandle | None = None
+        self._next_event, self.conn.next_event = self.conn.next_event, self._event  # type: ignore[method-assign]
+        self._parts, self._bytes = 0, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -231,6 +237,25 @@ class BoundedProtocol(H11Protocol):
             self.bounds.go_on(self, self._address)
             self._stop(self._doubt_timer)
             self._doubt_timer = self.loop.call_later(DOUBT_SECONDS, self._doubt)
+
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # an answer has begun, or was sent: the exception would be in the log
+            self.end()
+
+    def _event(self) -> Any:
+        """Return the next event of the connection, which is ended for too many small parts of a body."""
+        event = self._next_event()
+        if isinstance(event, h11.Request):
+            self._parts, self._bytes = 0, 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes += len(event.data)
+            if self._bytes < (self._parts - SMALL_PARTS) * PART_BYTES:
+                self.end()
+                return h11.NEED_DATA
+        return event
 
     def _know(self) -> None:
         self._stop(self._doubt_timer)

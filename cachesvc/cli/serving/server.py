@@ -65,6 +65,7 @@ def run(
 
     from .connections import Connections, affordable, protocol_class
     from .handshakes import count_handshakes
+    from .proxies import Proxies
 
     failed: list[CacheSvcError] = []
 
@@ -89,19 +90,17 @@ def run(
 
     most = affordable(settings.connections)
     per_address = min(most, settings.address_connections or most)
+    proxies = Proxies(settings.proxies)
     count_handshakes()
     config = uvicorn.Config(
-        application,  # type: ignore[arg-type]
+        proxies.before(application),
         loop="asyncio",  # whose handshakes are counted
-        http=protocol_class(
-            Connections(most, per_address, settings.header_seconds, proxies=settings.proxies)
-        ),
+        http=protocol_class(Connections(most, per_address, settings.header_seconds, proxies=proxies)),
         ws="none",  # what upgrades leaves the bounds of connections
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        proxy_headers=bool(settings.proxies),
-        forwarded_allow_ips=settings.proxies,
+        proxy_headers=False,  # uvicorn believes a client whose address is in a proxy's network
         backlog=min(2048, max(64, most // 4)),  # as many are accepted before the first is judged
-        log_level="warning",
+        log_level="error",  # a stranger writes no line with each request that is none
         log_config=None,  # uvicorn logs where this program logs
         access_log=False,
         server_header=False,

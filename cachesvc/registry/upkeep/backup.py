@@ -9,15 +9,17 @@ and a pack that is gone all the same ends the backup with an error.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cachesvc
 from cachesvc.blobs.store import CHUNK_BYTES, BlobStore
@@ -44,8 +46,9 @@ _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
     """Says what a backup holds. ``created``: seconds of UTC. ``schema``: the migration of its index.
-    ``tables``: number of rows by table. ``digests``: of each file but the packs, whose digests the index has.
-    ``packs``, ``bytes``: number and size of the packs. ``keys``: names of the private keys in it."""
+    ``tables``: number of rows by table. ``digests``, ``sizes``: of each file but the packs, whose digests and
+    sizes the index has. ``packs``, ``bytes``: number and size of the packs. ``keys``: names of the private
+    keys in it."""
 
     format: str
     release: str
@@ -53,9 +56,16 @@ class BackupSummary:
     schema: str
     tables: dict[str, int]
     digests: dict[str, str]
+    sizes: dict[str, int]
     packs: int
     bytes: int
     keys: tuple[str, ...]
+
+    @property
+    def digest(self) -> Digest:
+        """Return the digest of the backup, which covers all that it holds: an operator keeps it somewhere
+        else. Nothing is read for it from where the backup is: that may have been exchanged."""
+        return Digest.of(codec.canonical(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +75,6 @@ class BackupPart:
     part: str
     count: int
     bytes: int
-
-
-def digest_of(folder: Path) -> Digest:
-    """Return the digest of a backup, which covers all that it holds: an operator keeps it somewhere else."""
-    return Digest.of((folder / _SUMMARY).read_bytes())
 
 
 def write_backup(index: Index, blobs: BlobStore, folder: Path, keys: Mapping[str, Path]) -> BackupSummary:
@@ -102,22 +107,24 @@ def write_backup(index: Index, blobs: BlobStore, folder: Path, keys: Mapping[str
 def _write_into(folder: Path, index: Index, blobs: BlobStore, keys: Mapping[str, Path]) -> BackupSummary:
     counts: dict[str, int] = {}
     digests: dict[str, str] = {}
+    sizes: dict[str, int] = {}
     (folder / "index").mkdir(mode=_PRIVATE_FOLDER)
     with snapshot(index) as view:
         schema, created = view.schema, int(time.time())
         for table in TABLES:
             name = f"index/{table}.jsonl"
             lines = (codec.canonical(row) + b"\n" for row in view.rows(table))
-            digests[name], counts[table] = _write(folder / name, lines)
+            digests[name], sizes[name], counts[table] = _write(folder / name, lines)
     size = packs = 0
     for key, digest, length in _packs(folder):
         _copy_out(blobs, key, digest, length, folder / key)
         packs, size = packs + 1, size + length
     for name, path in keys.items():
         (folder / "keys").mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
-        digests[f"keys/{name}.key"], _ = _write(folder / f"keys/{name}.key", [path.read_bytes()])
+        file = f"keys/{name}.key"
+        digests[file], sizes[file], _ = _write(folder / file, [path.read_bytes()])
     summary = BackupSummary(
-        BACKUP_FORMAT, cachesvc.__version__, created, schema, counts, digests, packs, size, (*keys,)
+        BACKUP_FORMAT, cachesvc.__version__, created, schema, counts, digests, sizes, packs, size, (*keys,)
     )
     for place in (folder / "index", *(one for one in folder.iterdir() if one.is_dir())):
         sync_folder(place)
@@ -137,7 +144,8 @@ def read_backup(
     ``ProtocolMismatch`` for a backup of a newer release.
     """
     try:
-        data = (folder / _SUMMARY).read_bytes()
+        with _plain_file(folder / _SUMMARY) as file:
+            data = file.read(_MAX_SUMMARY_BYTES + 1)
     except OSError as error:
         raise NotFound(
             f"{folder}: no whole backup is there: {_SUMMARY}: {error.strerror}", "name what backup wrote"
@@ -161,21 +169,27 @@ def read_backup(
         )
     expected = {f"index/{table}.jsonl" for table in summary.tables}
     if (
-        not set(summary.keys) <= set(KEYS)
+        summary.digest != Digest.of(data)
+        or not set(summary.keys) <= set(KEYS)
         or not set(summary.tables) <= set(TABLES)
         or set(summary.digests) != expected | {f"keys/{name}.key" for name in summary.keys}
+        or set(summary.sizes) != set(summary.digests)
     ):
-        raise Corrupt(f"{folder}: {_SUMMARY} names other files than a backup has")
-    for name, written in summary.digests.items():
-        _require_same(folder / name, _digest_of(folder / name), written)
-    _check_packs(folder, summary)
+        raise Corrupt(f"{folder}: {_SUMMARY} is not one that backup writes")
+    for name in summary.digests:
+        for _ in _checked(folder, name, summary):
+            pass
+    try:
+        _check_packs(folder, summary)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Corrupt(f"{folder}: rows of the index that are none: {error!r:.200}") from None
     return summary
 
 
 def _check_packs(folder: Path, summary: BackupSummary) -> None:
     of_key: dict[str, Digest] = {}
     for key, digest, size in _packs(folder):
-        for _ in _checked(folder / key, digest, size):
+        for _ in _same_bytes(folder / key, digest.hex, size):
             pass
         of_key[key] = digest
     for row in _rows(folder, "revisions"):
@@ -220,7 +234,7 @@ def restore_backup(
             if Digest.of_chunks(blobs.open(key)) == digest:
                 continue
             blobs.delete(key)
-        blobs.put(key, _checked(folder / key, digest, size))
+        blobs.put(key, _same_bytes(folder / key, digest.hex, size))
     left = tuple(name for name in summary.keys if not _restore_key(folder, name, key_path(name), summary))
     rows = {table: _rows(folder, table, summary) if table in summary.tables else () for table in TABLES}
     with filling(open_index(), rows) as unit:
@@ -236,26 +250,21 @@ def restore_backup(
     return left
 
 
-def parts_of(folder: Path, summary: BackupSummary) -> list[BackupPart]:
+def parts_of(summary: BackupSummary) -> list[BackupPart]:
     """Returns what a backup holds, part by part."""
     tables = [
-        BackupPart(f"table {name}", count, (folder / f"index/{name}.jsonl").stat().st_size)
+        BackupPart(f"table {name}", count, summary.sizes[f"index/{name}.jsonl"])
         for name, count in summary.tables.items()
         if count
     ]
-    keys = [
-        BackupPart(f"private key {name}", 1, (folder / f"keys/{name}.key").stat().st_size)
-        for name in summary.keys
-    ]
+    keys = [BackupPart(f"private key {name}", 1, summary.sizes[f"keys/{name}.key"]) for name in summary.keys]
     return [*tables, BackupPart("packs", summary.packs, summary.bytes), *keys]
 
 
 def _restore_key(folder: Path, name: str, path: Path | None, summary: BackupSummary) -> bool:
     if path is None:
         return False
-    file = folder / f"keys/{name}.key"
-    data = file.read_bytes()
-    _require_same(file, hashlib.sha256(data).hexdigest(), summary.digests[f"keys/{name}.key"])
+    data = b"".join(_checked(folder, f"keys/{name}.key", summary))
     with replacing(path, _PRIVATE) as out:
         out.write(data)
     return True
@@ -270,18 +279,15 @@ def _packs(folder: Path) -> Iterator[tuple[str, Digest, int]]:
 def _rows(folder: Path, table: str, summary: BackupSummary | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table. Raise ``Corrupt`` at the end if they are not those that ``summary`` names:
     nothing is committed then."""
-    seen, path = hashlib.sha256(), folder / f"index/{table}.jsonl"
-    with path.open("rb") as file:
-        for line in file:
-            seen.update(line)
-            yield json.loads(line)
-    if summary is not None:
-        _require_same(path, seen.hexdigest(), summary.digests[f"index/{table}.jsonl"])
-
-
-def _require_same(path: Path, digest: str, expected: str) -> None:
-    if digest != expected:
-        raise Corrupt(f"{path}: not the bytes that were written", "take another backup")
+    name = f"index/{table}.jsonl"
+    if summary is None:
+        with _plain_file(folder / name) as file:
+            yield from map(json.loads, file)
+        return
+    left = b""
+    for chunk in _checked(folder, name, summary):
+        *lines, left = (left + chunk).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 def _copy_out(blobs: BlobStore, key: str, digest: Digest, size: int, path: Path) -> None:
@@ -293,42 +299,49 @@ def _copy_out(blobs: BlobStore, key: str, digest: Digest, size: int, path: Path)
             "back up again; if it stays, see: cachesvc admin fsck",
         ) from None
     path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-    written, count = _write(path, chunks)
-    del count
-    if written != digest.hex or path.stat().st_size != size:
+    written, length, _ = _write(path, chunks)
+    if (written, length) != (digest.hex, size):
         raise Corrupt(f"object {key}: not the bytes that the index names", "see: cachesvc admin fsck --deep")
 
 
-def _checked(path: Path, digest: Digest, size: int) -> Iterator[bytes]:
-    """Yields the bytes of a pack of a backup. Raises ``Corrupt`` at the end if they are other bytes: a store
-    then keeps nothing of them."""
-    seen, count = hashlib.sha256(), 0
+def _checked(folder: Path, name: str, summary: BackupSummary) -> Iterator[bytes]:
+    """Yield the bytes of a file that ``summary`` names. Raise ``Corrupt``."""
+    return _same_bytes(folder / name, summary.digests[name], summary.sizes[name])
+
+
+def _same_bytes(path: Path, digest: str, size: int) -> Iterator[bytes]:
+    """Yield the bytes of a file of a backup. Raise ``Corrupt`` before the first one for another size, and at
+    the end for other bytes: who keeps them then keeps nothing."""
+    seen, left = hashlib.sha256(), size
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
+        with _plain_file(path) as file:
+            is_same = os.fstat(file.fileno()).st_size == size
+            while is_same and (chunk := file.read(min(CHUNK_BYTES, left))):
                 seen.update(chunk)
-                count += len(chunk)
+                left -= len(chunk)
                 yield chunk
     except OSError as error:
         raise Corrupt(f"{path}: cannot be read: {error.strerror}", "take another backup") from None
-    if (seen.hexdigest(), count) != (digest.hex, size):
-        raise Corrupt(f"{path}: not the bytes that the index names", "take another backup")
+    if not is_same or left or seen.hexdigest() != digest:
+        raise Corrupt(f"{path}: not the bytes that were written", "take another backup")
 
 
-def _write(path: Path, chunks: Iterable[bytes]) -> tuple[str, int]:
-    """Writes a file that is synced, and returns its digest in hex and the number of chunks."""
-    digest, count = hashlib.sha256(), 0
+def _plain_file(path: Path) -> BinaryIO:
+    """Open a file of a backup: no link, and nothing that may never end. Raise ``OSError``."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file
+
+
+def _write(path: Path, chunks: Iterable[bytes]) -> tuple[str, int, int]:
+    """Write a file that is synced, and return its digest in hex, its size and the number of chunks."""
+    digest, size, count = hashlib.sha256(), 0, 0
     with replacing(path, _PRIVATE) as out:
         for chunk in chunks:
             out.write(chunk)
             digest.update(chunk)
+            size += len(chunk)
             count += 1
-    return digest.hexdigest(), count
-
-
-def _digest_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise Corrupt(f"{path}: cannot be read: {error.strerror}", "take another backup") from None
+    return digest.hexdigest(), size, count

@@ -55,6 +55,17 @@ def refuse_foreign_path(path: Path) -> None:
         walk.close()
 
 
+def foreign_file(handle: int) -> str:
+    """Return why an open file says nothing that this process may believe: another user may have written it,
+    or it is no file; else an empty text."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if status.st_uid not in (0, os.geteuid()) and not _is_unmapped(status.st_uid):
+        return f"it belongs to user {status.st_uid}"
+    return f"others may write it (mode {status.st_mode & 0o777:03o})" if status.st_mode & 0o022 else ""
+
+
 def has_mount(folder: Path, path: Path) -> bool:
     """Return whether something is mounted on the way from a folder to a path in it, or below the path: others
     may reach what is there by another way. Without the kernel's table of mounts, on Linux, it may be so."""
@@ -162,7 +173,16 @@ class _Walk:
 
 def _is_of_host(folder: int, status: os.stat_result) -> bool:
     """Return whether a folder, or a link in it, belongs to a user who has no number in this user namespace,
-    and this process may not rename what others put there.
+    and this process may not rename what others put there."""
+    if not _is_unmapped(status.st_uid):
+        return False
+    return bool(status.st_mode & stat.S_ISVTX) or not os.access(
+        ".", os.W_OK, dir_fd=folder, effective_ids=True
+    )
+
+
+def _is_unmapped(user: int) -> bool:
+    """Return whether a number stands for all users who have none in this user namespace.
 
     Linux shows such an owner as the *overflow* user, 65534: user_namespaces(7). Where that number has a user
     of its own, as on a host, it is this user.
@@ -173,11 +193,7 @@ def _is_of_host(folder: int, status: os.stat_result) -> bool:
         is_mapped = any(int(first) <= unknown < int(first) + int(count) for first, _, count in known)
     except (OSError, ValueError):  # no Linux
         return False
-    if status.st_uid != unknown or is_mapped:
-        return False
-    return bool(status.st_mode & stat.S_ISVTX) or not os.access(
-        ".", os.W_OK, dir_fd=folder, effective_ids=True
-    )
+    return user == unknown and not is_mapped
 
 
 def _is_volume_of_this_pod(folder: int, above: int) -> bool:

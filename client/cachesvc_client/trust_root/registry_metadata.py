@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import urllib.parse
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..node.path_owners import foreign_file
 from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
 from ..wire.requests.protocol import TrustAnswer
 from .local import LocalMetadata, Remembering
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
 
 
 def read_pinned(path: Path) -> bytes:
-    """Return the bytes of a pinned root. Raise ``InvalidRequest``."""
+    """Return the bytes of a pinned root. Raise ``InvalidRequest``, also for a file that another user may have
+    written: it says whom to trust."""
     try:
-        with path.open("rb") as file:
+        # Not held up by a pipe. A link is followed: the files of a Kubernetes volume are links.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if why := foreign_file(file.fileno()):
+                raise InvalidRequest(f"trust root {path}: {why}", f"chmod go-w {path}, if you trust it")
             return file.read(MAX_ROOT_BYTES + 1)
     except OSError as error:
         raise InvalidRequest(

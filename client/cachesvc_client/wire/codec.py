@@ -73,12 +73,14 @@ together are a whole one."""
 
 
 def parse_json(data: bytes, *, limit: int, what: str) -> Any:
-    """Parses JSON of at most ``limit`` bytes. Raises ``ValueError`` that names ``what``, also for a text with
-    half of a character, which no file, digest or terminal takes."""
+    """Parse JSON of at most ``limit`` bytes. Raise ``ValueError`` that names ``what``, also for a text with
+    half of a character, which no file, digest or terminal takes, and for another coding than UTF-8."""
     if len(data) > limit:
         raise ValueError(f"{what}: {len(data)} bytes, more than the {limit} allowed")
     try:
-        value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        # Given bytes, json would guess UTF-16 too, in which nothing finds half of a character.
+        text = str(data, "utf-8")
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         if _HALF.search(data):
             canonical(value)
         return value

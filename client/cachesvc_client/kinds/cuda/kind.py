@@ -44,7 +44,8 @@ class CudaState(KindState):
 
     No library reports them. They are known by what the folder held before, so the entries that another
     process puts there meanwhile count too: nothing is published that appeared in a folder which the user
-    named (`Folders.tells_makers`).
+    named (`Folders.tells_makers`), or in a process without the driver. A private folder with the driver is
+    open to the same user alone, who can use this process's signing key as well.
     """
 
     def __init__(self) -> None:
@@ -88,8 +89,8 @@ class CudaState(KindState):
         return dict.fromkeys(self.compiled() if root == self._root else ())
 
     def compiled(self) -> set[str]:
-        """Return the entries that libraries compiled in this process."""
-        present = RULES.files_in(self._root) if self._root is not None else set()
+        """Return the entries that libraries compiled in this process: none, if it has no driver."""
+        present = RULES.files_in(self._root) if self._root is not None and _has_driver() else set()
         return present - self._before - self._restored
 
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
@@ -109,6 +110,14 @@ class CudaState(KindState):
             if drivers
             else "cuDNN's hold the working directory: warm with the service's (cwd in the spec)"
         )
+
+
+def _has_driver() -> bool:
+    """Return whether this process has loaded the CUDA driver, without which no one compiles for it."""
+    try:
+        return b"/libcuda.so" in Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return False
 
 
 KIND = Kind(

@@ -53,7 +53,7 @@ class UsedFiles:
         answer = call()
         artifact, key, content = map(call.argument, ("artifact_type", "key", "content"))
         if artifact == "autotune":
-            content = b""
+            content = _as_saved(content)
         elif ARTIFACT_FOLDERS.get(artifact) is None or not isinstance(content, bytes):
             return answer
         if self.left():
@@ -61,7 +61,8 @@ class UsedFiles:
         record = artifact, key, content
         self._artifacts.append(record)
         if getattr(self._call, "saves", 0):
-            self._saved[record] = None
+            self._saved.pop(record, None)
+            self._saved[record] = None  # the last one is what the file has
         elif record not in self._saved:
             self.found.add(key)
         return answer
@@ -87,7 +88,7 @@ class UsedFiles:
         self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
 
     def made(self) -> dict[str, Digest | None]:
-        """Return the paths of what was saved or built here, and the digests of graphs."""
+        """Return the paths of what was saved or built here, with the digests of what was saved."""
         from ...wire.digest import Digest
 
         saved = {
@@ -141,6 +142,17 @@ class UsedKeys(KeyUses):
     def since(self, records: int) -> set[str]:
         """Return the keys that were saved or hit after the first ``records``."""
         return self._files.keys(since=records)
+
+
+def _as_saved(result: object) -> bytes:
+    """Return the file's content of a tuning result (``RemoteCacheJsonSerde.encode``); nothing if no one knows
+    it."""
+    import json
+
+    try:
+        return json.dumps(result).encode("ascii") if isinstance(result, dict) else b""
+    except (TypeError, ValueError):
+        return b""
 
 
 def _path_of(artifact: str, key: str, content: bytes) -> str:

@@ -3,7 +3,8 @@
 Where a process crashes of what it loads, the signal writes words into its mark (`faulthandler`). The mark
 stays, and no one has its lock: so the next process knows. One that was killed from outside, by the kernel
 where memory ran out or by a signal that asks to end, leaves no such words, and says nothing about what it
-loaded.
+loaded. Nor does one that was aborted while the program handled that signal: so Gunicorn ends a worker that is
+slow to start.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _ASKS_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which someone ends a process. Python itself handles SIGINT."""
 _CRASHED = b"Fatal Python error: "
 """How the words of `faulthandler` begin where a process crashes, and not where a signal asks it to end."""
+_HANDLES_ABORT = b"the program handles SIGABRT\n"
+"""The first line of a mark whose process may be aborted by someone else."""
 
 
 class LoadMark:
@@ -90,6 +93,8 @@ class LoadMark:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._place[0], 0)
                 text = b"".join(self._under_way.values())
+                if text and signal.getsignal(signal.SIGABRT) not in (signal.SIG_DFL, None):
+                    text = _HANDLES_ABORT + text
                 os.pwrite(self._place[0], text, 0)
                 os.lseek(self._place[0], len(text), os.SEEK_SET)  # where a signal writes
 
@@ -140,11 +145,13 @@ def settle_left_behind(files: StoreFiles, crashed: Callable[[Digest, Digest], No
 def _crashed_of(said: bytes) -> list[tuple[Digest, Digest]]:
     """Returns the entries and revisions that a mark names, if its process crashed. None if anything else is
     in it, such as what another signal wrote."""
-    named, found, _ = said.partition(_CRASHED)
-    if not found:
+    named, _, _ = said.partition(_CRASHED)
+    _, found, why = said.rpartition(_CRASHED)
+    if not found or (named.startswith(_HANDLES_ABORT) and why.startswith(b"Aborted")):
         return []
     try:
-        lines = [line.split() for line in named.decode("ascii").splitlines()]
+        text = named.removeprefix(_HANDLES_ABORT).decode("ascii")
+        lines = [line.split() for line in text.splitlines()]
         return [(Digest(entry), Digest(revision)) for entry, revision in lines]
     except ValueError:
         return []
