@@ -1,0 +1,207 @@
+"""Try each cache for torch.compile with the same restarts, hosts and differences: ``python -m benchmarks.field``.
+
+``--caches`` names those of `benchmarks.field.caches`, or others as ``module:Class``. The caches take turns in each
+situation, so their seconds compare within one run. ``make pages`` writes the table into docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.conditions import commit, hardware, keep, now
+from benchmarks.field import caches, situations
+from benchmarks.field.situations import Situation
+from benchmarks.hosts import Failed, Host, exit_status, use_this_tree
+from tests.differences.hunt import batches
+from tests.differences.hunt.report import read
+from tests.differences.hunt.restored_folder import RestoredFolder
+from tools.field_page import RESULT
+
+_SECONDS = 300
+"""A start that takes longer is broken."""
+_KEPT = ("group", "name", "direction", "applied", "visible")
+
+
+def main() -> int:
+    """Try, and write the JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.field")
+    parser.add_argument("--caches", nargs="+", default=caches.ALL, help="names, or module:Class")
+    parser.add_argument("--seed", type=int, default=1, help="of the differences")
+    parser.add_argument("--only", default="", help="a regular expression for 'group: name' of differences")
+    parser.add_argument("--limit", type=int, default=1, help="cases of each group of differences")
+    parser.add_argument("--without", nargs="+", default=(), choices=("starts", "differences"))
+    parser.add_argument("--json", type=Path, default=RESULT)
+    options = parser.parse_args()
+    use_this_tree()
+    tried = {text: caches.named(text) for text in options.caches}
+    report: dict[str, Any] = {"date": now(), "hardware": hardware(), "commit": commit(), "seed": options.seed}
+    report["caches"] = {one.name: {"setting": one.setting, "starts": []} for one in tried.values()}
+
+    def measure(folder: Path) -> None:
+        begin = time.monotonic()
+        if "starts" not in options.without:
+            try_starts(tried, folder / "starts", report)
+        if "differences" not in options.without:
+            try_differences(tried, folder / "differences", report, options)
+        report["minutes"] = round((time.monotonic() - begin) / 60, 1)
+        keep(report, options.json)
+
+    return exit_status(measure)
+
+
+# Starts ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tried:
+    """Starts the program with one cache, whose servers run."""
+
+    text: str
+    cache: caches.Cache
+    place: caches.Place
+    root: Path
+    installed: Path
+
+    def fill(self) -> None:
+        """Fill the store; raises ``Failed`` if that does not work."""
+
+        def start(variables: dict[str, str]) -> None:
+            told = self._start(Situation("building", ""), "builder", variables, self.place, "--building")
+            if told.get("outcome") != "compiled":
+                raise Failed(f"{self.cache.name}: {told}")
+
+        self.cache.fill(start, self.place)
+
+    def one(self, situation: Situation, number: int) -> Iterator[dict[str, Any]]:
+        """Yield what came of each process of a situation. The store is as the builder left it before each."""
+        place = replace(self.place, folder=self.root / f"{number}" / "cache")
+        place.folder.mkdir(parents=True)
+        self.cache.bring(place)
+        pristine = RestoredFolder([self.cache.kept(place)])
+        if situation.damage:
+            self.cache.damage(place, situation.damage)
+        name = f"{number}" if self.cache.moves else "builder"
+
+        def start(_: int) -> dict[str, Any]:
+            return self._start(situation, name, self.cache.variables(place), place)
+
+        with ThreadPoolExecutor(situation.processes) as pool:
+            yield from pool.map(start, range(situation.processes))
+        pristine.put_back()
+        shutil.rmtree(self.root / f"{number}")
+
+    def _start(
+        self, situation: Situation, host: str, variables: dict[str, str], place: caches.Place, *words: str
+    ) -> dict[str, Any]:
+        """Return what a process said, with its ``outcome``: hit, compiled, wrong or broken."""
+        own = place.folder.parent
+        environment = Host(self.root / host).environment() | variables
+        for name, value in situation.variables.items():
+            value = value.replace("$place", str(own)).replace("$installed", str(self.installed))
+            if name in ("HOME", "TMPDIR"):
+                Path(value).mkdir(parents=True, exist_ok=True)
+            paths = [value, os.environ["PYTHONPATH"]] if name == "PYTHONPATH" else [value]
+            environment[name] = os.pathsep.join(paths)
+        work = own / situation.work if situation.work else self.root / host / "work"
+        for folder in (work, own / "free"):
+            folder.mkdir(parents=True, exist_ok=True)
+        service = [sys.executable, "-m", "benchmarks.field.service", self.text, place.text(), *words]
+        command = situation.command(service, used=self.cache.used(place), free=own / "free", place=own)
+        return _judged(command, environment, work) | {"situation": situation.name, "kind": situation.kind}
+
+
+def _judged(command: list[str], environment: dict[str, str], work: Path) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=work, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"outcome": "broken", "why": f"not over after {_SECONDS} s"}
+    told: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, IndexError):
+        told = json.loads(done.stdout.splitlines()[-1])
+    if done.returncode or not told:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        why = re.sub(r"/[^\s'\":]+", "PATH", last)[:300]
+        return {"outcome": "broken", "status": done.returncode, "why": why}
+    compiled = told["compilations"] or told["tuning_runs"]
+    return told | {"outcome": "wrong" if not told["right"] else "compiled" if compiled else "hit"}
+
+
+def try_starts(tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any]) -> None:
+    """Try each situation with each cache in turn."""
+    folder.mkdir()
+    installed = situations.install_a_package(folder / "installed")
+    with ExitStack() as stack:
+        running = []
+        for number, (text, cache) in enumerate(tried.items()):
+            root = folder / f"{number}"
+            (root / "store").mkdir(parents=True)
+            reach = stack.enter_context(cache.running(root / "store"))
+            place = caches.Place(root / "store", root / "built" / "cache", reach)
+            place.folder.mkdir(parents=True)
+            running.append(Tried(text, cache, place, root, installed))
+            running[-1].fill()
+            print(f"filled: {cache.name}", flush=True)
+        for number, situation in enumerate(situations.ALL):
+            if not situation.possible():
+                report.setdefault("not tried", []).append(situation.name)
+                continue
+            for one in running:
+                for told in one.one(situation, number):
+                    report["caches"][one.cache.name]["starts"].append(told)
+                    print(f"{situation.name}: {one.cache.name}: {told['outcome']} {told.get('seconds', '')}", flush=True)
+
+
+# Differences ----------------------------------------------------------------------------------
+
+
+def try_differences(
+    tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], options: argparse.Namespace
+) -> None:
+    """Try some rows of the hunt for false hits with each cache."""
+    chosen = [f"--seed={options.seed}", f"--limit={options.limit}", "--planted=0", f"--only={options.only}"]
+    batches.module("plan", Path(sys.executable), folder / "plan", {}, (), [folder / "plan", *chosen])
+    plan = read(folder / "plan" / "plan.json")
+    report["torch"] = plan["torch"]
+    groups = list(batches.batches(plan["rows"], 100))
+
+    def one(job: tuple[int, str, caches.Cache, list[Any]]) -> tuple[str, list[dict[str, Any]]]:
+        number, text, cache, rows = job
+        place = caches.Place(folder / f"{number}" / "store", folder / f"{number}" / "cache")
+        place.store.mkdir(parents=True)
+        place.folder.mkdir()
+        ours = cache.in_hunt == caches.Cachesvc.in_hunt
+        with contextlib.nullcontext({}) if ours else cache.running(place.store) as reach:
+            asked = {"HUNT_WITH": cache.in_hunt, "FIELD_CACHE": text}
+            asked["FIELD_PLACE"] = replace(place, reach=reach).text()
+            cases = folder / "plan" / "cases"
+            found = batches.run(Path(sys.executable), rows, cases, folder / f"{number}" / "batch", ours, also=asked)
+        print(f"differences: {cache.name}: {len(found)} rows", flush=True)
+        return cache.name, found
+
+    each = [(text, cache, rows) for rows in groups for text, cache in tried.items()]
+    with ThreadPoolExecutor(2) as pool:
+        for name, rows in pool.map(one, [(number, *job) for number, job in enumerate(each)]):
+            kept = report["caches"][name].setdefault("differences", [])
+            for row in rows:
+                verdicts = {mode: run["verdict"] for mode, run in row["runs"].items()}
+                kept.append({key: row.get(key) for key in _KEPT} | {"verdicts": verdicts})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
