@@ -25,7 +25,9 @@ COLUMNS = (
 
 def render() -> str:
     """Return the whole page, with the table in its place."""
-    return with_section(PAGE.read_text(), "benchmarks/results/field.json", _lines(json.loads(RESULT.read_text())))
+    return with_section(
+        PAGE.read_text(), "benchmarks/results/field.json", _lines(json.loads(RESULT.read_text()))
+    )
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

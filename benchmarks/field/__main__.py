@@ -164,7 +164,10 @@ def try_starts(tried: dict[str, caches.Cache], folder: Path, report: dict[str, A
             for one in running:
                 for told in one.one(situation, number):
                     report["caches"][one.cache.name]["starts"].append(told)
-                    print(f"{situation.name}: {one.cache.name}: {told['outcome']} {told.get('seconds', '')}", flush=True)
+                    print(
+                        f"{situation.name}: {one.cache.name}: {told['outcome']} {told.get('seconds', '')}",
+                        flush=True,
+                    )
 
 
 # Differences ----------------------------------------------------------------------------------
@@ -190,7 +193,9 @@ def try_differences(
             asked = {"HUNT_WITH": cache.in_hunt, "FIELD_CACHE": text}
             asked["FIELD_PLACE"] = replace(place, reach=reach).text()
             cases = folder / "plan" / "cases"
-            found = batches.run(Path(sys.executable), rows, cases, folder / f"{number}" / "batch", ours, also=asked)
+            found = batches.run(
+                Path(sys.executable), rows, cases, folder / f"{number}" / "batch", ours, also=asked
+            )
         print(f"differences: {cache.name}: {len(found)} rows", flush=True)
         return cache.name, found
 

@@ -46,7 +46,10 @@ class Situation:
     def possible(self) -> bool:
         """Return whether this machine lets it happen: some need the right to mount."""
         test = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-        return "mount" not in self.script or not subprocess.run(test, capture_output=True, check=False).returncode
+        return (
+            "mount" not in self.script
+            or not subprocess.run(test, capture_output=True, check=False).returncode
+        )
 
 
 _BIND = 'mount --bind "$used" "$used"\nmount -o remount,bind,'
@@ -71,7 +74,9 @@ ALL = (
     Situation(
         "a byte of each file is another one",
         "hosts",
-        damage=lambda data: data[: (half := len(data) // 2)] + bytes([255 - data[half]]) + data[half + 1 :] if data else data,
+        damage=lambda data: (
+            data[: (half := len(data) // 2)] + bytes([255 - data[half]]) + data[half + 1 :] if data else data
+        ),
     ),
 )
 

@@ -22,7 +22,9 @@ HOOKED = (
 )
 """Tests of the hooks that the patches replace, of keys, look-ups and records. Each fails if nothing is asked."""
 
-pytestmark = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the patches are for torch 2.13")
+pytestmark = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="the patches are for torch 2.13"
+)
 
 
 def patch(*words: str, path: Path) -> None:
