@@ -149,7 +149,7 @@ class Redis(Cache):
 
         with redis.Redis.from_url(place.reach["TORCHINDUCTOR_REDIS_URL"]) as client:
             if not hasattr(self, "_values"):
-                self._values = {key: client.get(key) for key in client.keys()}
+                self._values = {key: client.get(key) for key in client.scan_iter()}
             for key, value in self._values.items():
                 client.set(key, change(value))
 

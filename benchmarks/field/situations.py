@@ -18,8 +18,8 @@ class Situation:
     Attributes:
         name: What is another one.
         kind: ``restarts`` or ``hosts``.
-        script: Lines of a shell before the process. ``$used`` is the folder in which the cache keeps its files,
-            ``$free`` an empty one, ``$place`` one for this start alone.
+        script: Lines of a shell before the process. ``$used`` is the folder in which the cache keeps its
+            files, ``$free`` an empty one.
         variables: Variables of the process; a value may begin with ``$place``.
         work: Another working directory, below ``$place``.
         processes: How many start at once.
@@ -45,11 +45,15 @@ class Situation:
 
     def possible(self) -> bool:
         """Return whether this machine lets it happen: some need the right to mount."""
-        test = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-        return (
-            "mount" not in self.script
-            or not subprocess.run(test, capture_output=True, check=False).returncode
-        )
+        words = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+        needs_mounts = "mount" in self.script
+        return not needs_mounts or subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def with_another_byte(data: bytes) -> bytes:
+    """Return the data with another byte in the middle."""
+    half = len(data) // 2
+    return data[:half] + bytes(255 - byte for byte in data[half : half + 1]) + data[half + 1 :]
 
 
 _BIND = 'mount --bind "$used" "$used"\nmount -o remount,bind,'
@@ -71,13 +75,7 @@ ALL = (
     Situation("its folder is noexec", "hosts", f"{_BIND}noexec"),
     Situation("its folder has 64 KiB left", "hosts", _FULL),
     Situation("each file was cut in half", "hosts", damage=lambda data: data[: len(data) // 2]),
-    Situation(
-        "a byte of each file is another one",
-        "hosts",
-        damage=lambda data: (
-            data[: (half := len(data) // 2)] + bytes([255 - data[half]]) + data[half + 1 :] if data else data
-        ),
-    ),
+    Situation("a byte of each file is another one", "hosts", damage=with_another_byte),
 )
 
 

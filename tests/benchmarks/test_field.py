@@ -1,4 +1,4 @@
-"""Test that the judges of `benchmarks.field` see a cache that serves the wrong artifact, and one that keeps none."""
+"""Test that the judges of `benchmarks.field` see a cache that serves wrong artifacts, and one that has none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AlwaysFirst(caches.Local):
 
     name = "the first one to everybody"
 
-    def load(self, place: caches.Place, program: str) -> None:
+    def load(self, place: caches.Place, program: str) -> None:  # noqa: ARG002
         from torch._functorch._aot_autograd import autograd_cache
 
         first = min((place.store / "aotautograd").iterdir(), key=lambda path: path.stat().st_mtime_ns).name

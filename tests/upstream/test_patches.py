@@ -1,4 +1,4 @@
-"""Test that the patches of docs/upstream apply to the torch that is here, and do what the client's hooks do."""
+"""Test that the patches of docs/upstream apply to this torch, and do what the client's hooks do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOOKED = (
     "tests/e2e/test_many_entries.py::test_a_fresh_host_moves_the_one_pack_that_it_needs",
     "tests/e2e/test_by_name.py::test_publish_from_a_service_is_restored_by_the_next",
 )
-"""Tests of the hooks that the patches replace, of keys, look-ups and records. Each fails if nothing is asked."""
+"""Tests of the hooks that the patches replace: of keys, look-ups and records."""
 
 pytestmark = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="the patches are for torch 2.13"

@@ -43,8 +43,8 @@ def run(
     serving: bool = False,
     also: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Build, record and try the rows of a batch. ``also``: more variables of its processes. Raises ``Failed`` if
-    a process fails."""
+    """Build, record and try the rows of a batch. ``also``: more variables of its processes. Raises ``Failed``
+    if a process fails."""
     folder.mkdir(parents=True)
     from . import client
 

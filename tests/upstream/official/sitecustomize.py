@@ -1,7 +1,7 @@
-"""Has the client ask the points that docs/upstream proposes, in the place of the hooks that they would replace.
+"""Has the client ask the points that docs/upstream proposes, in the place of its hooks.
 
-For tests in a torch with those patches, in each of their processes. ``OFFICIAL=neither`` takes the hooks away and
-asks nothing: then the same tests have to fail."""
+For tests in a torch with those patches, in each of their processes. ``OFFICIAL=neither`` takes the hooks away
+and asks nothing: then the same tests have to fail."""
 
 from __future__ import annotations
 
