@@ -1,7 +1,7 @@
 """Try each cache for torch.compile with the same restarts, hosts and differences: ``make bench-field``.
 
 ``--caches`` names those of `benchmarks.field.caches`, or others as ``module:Class``. The caches take turns in
-each situation, so their seconds compare within one run. ``make pages`` writes the table of docs/benchmarks.md.
+each situation, so their seconds compare within one run. ``make pages`` makes a table of them.
 """
 
 from __future__ import annotations

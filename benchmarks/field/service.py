@@ -8,27 +8,6 @@ import cachesvc_client.auto  # noqa: F401  This import comes first: it does noth
 import json
 import sys
 import time
-from typing import Any
-
-
-def build() -> tuple[Any, dict[str, Any]]:
-    """Build two blocks of a transformer with random weights, and their input."""
-    import torch
-    from torch import nn
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm, self.mixed, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
-            self.feed = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = self.mixed(self.norm(x)).chunk(3, -1)
-            x = x + self.out(torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v)
-            return x + self.feed(x)
-
-    torch.manual_seed(0)
-    return nn.Sequential(Block(), Block()).eval(), {"input": torch.randn(2, 32, 64)}
 
 
 def main() -> None:
@@ -40,7 +19,9 @@ def main() -> None:
     observer = counters.start()
     import torch
 
-    model, inputs = build()
+    from benchmarks import models
+
+    model, inputs = models.blocks()
     begin = time.monotonic()
     cache.load(place, "model")
     compiled = torch.compile(model)

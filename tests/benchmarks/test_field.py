@@ -1,4 +1,4 @@
-"""Test that the judges of `benchmarks.field` see a cache that serves wrong artifacts, and one that has none."""
+"""Test that `benchmarks.field` sees a cache that serves wrong artifacts, and one that has none."""
 
 from __future__ import annotations
 
