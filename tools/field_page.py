@@ -32,9 +32,10 @@ def render() -> str:
 
 def _lines(report: dict[str, Any]) -> list[str]:
     torch, cores = report["torch"].partition("+")[0], report["hardware"]["cpus"]
-    when = f"{report['date'][:10]}, source {report['commit']}, {report['minutes']:.0f} minutes"
+    parts = [(part, report[part]) for part in ("starts", "differences")]
+    when = [f"{part} {told['date'][:10]}, source {told['commit']}" for part, told in parts]
     left_out = ", ".join(report.get("not tried", ()))
-    head = f"torch {torch}, {cores} cores, {when}; differences of seed {report['seed']}"
+    head = f"torch {torch}, {cores} cores; {'; '.join(when)}, seed {report['differences']['seed']}"
     cold = seconds(report["caches"].get(COLD, {"starts": []}))
     rows = [row(name, told, cold) for name, told in report["caches"].items()]
     return [f"{head}{f'; not tried here: {left_out}' if left_out else ''}:", "", *table(COLUMNS, rows)]

@@ -19,13 +19,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.conditions import commit, hardware, keep, now
 from benchmarks.field import caches, situations
 from benchmarks.field.situations import Situation
-from benchmarks.hosts import Failed, Host, exit_status, use_this_tree
+from benchmarks.hosts import QUICK, Failed, Host, exit_status, use_this_tree
 from tests.differences.hunt import batches
 from tests.differences.hunt.report import read
 from tests.differences.hunt.restored_folder import RestoredFolder
@@ -33,6 +34,7 @@ from tools.field_page import RESULT
 
 _SECONDS = 300
 """A start that takes longer is broken."""
+PARTS = ("starts", "differences")
 _KEPT = ("group", "name", "direction", "applied", "visible")
 
 
@@ -42,23 +44,25 @@ def main() -> int:
     parser.add_argument("--caches", nargs="+", default=caches.ALL, help="names, or module:Class")
     parser.add_argument("--seed", type=int, default=1, help="of the differences")
     parser.add_argument("--only", default="", help="a regular expression for 'group: name' of differences")
-    parser.add_argument("--limit", type=int, default=1, help="cases of each group of differences")
-    parser.add_argument("--without", nargs="+", default=(), choices=("starts", "differences"))
+    parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS, help="the other stays as noted")
     parser.add_argument("--json", type=Path, default=RESULT)
     options = parser.parse_args()
     use_this_tree()
     tried = {text: caches.named(text) for text in options.caches}
-    report: dict[str, Any] = {"date": now(), "hardware": hardware(), "commit": commit(), "seed": options.seed}
-    report["caches"] = {one.name: {"setting": one.setting, "starts": []} for one in tried.values()}
+    noted = read(options.json) if options.json.exists() and options.part != PARTS else {"caches": {}}
+    report: dict[str, Any] = {**noted, "torch": version("torch"), "hardware": hardware()}
+    for one in tried.values():
+        told = report["caches"].setdefault(one.name, {part: [] for part in PARTS})
+        told |= {"setting": one.setting} | {part: [] for part in options.part}
 
     def measure(folder: Path) -> None:
-        begin = time.monotonic()
-        if "starts" not in options.without:
-            try_starts(tried, folder / "starts", report)
-        if "differences" not in options.without:
-            try_differences(tried, folder / "differences", report, options)
-        report["minutes"] = round((time.monotonic() - begin) / 60, 1)
-        keep(report, options.json)
+        for part, do in zip(PARTS, (try_starts, try_differences), strict=True):
+            if part in options.part:
+                begin = time.monotonic()
+                report[part] = {"date": now(), "commit": commit(), "seed": options.seed}
+                do(tried, folder / part, report, options)
+                report[part]["minutes"] = round((time.monotonic() - begin) / 60, 1)
+                keep(report, options.json)
 
     return exit_status(measure)
 
@@ -109,7 +113,7 @@ class Tried:
     ) -> dict[str, Any]:
         """Return what a process said, with its ``outcome``: hit, compiled, wrong or broken."""
         own = place.folder.parent
-        environment = Host(self.root / host).environment() | variables
+        environment = Host(self.root / host).environment() | QUICK | variables
         for name, value in situation.variables.items():
             value = value.replace("$place", str(own)).replace("$installed", str(self.installed))
             if name in ("HOME", "TMPDIR"):
@@ -142,7 +146,9 @@ def _judged(command: list[str], environment: dict[str, str], work: Path) -> dict
     return told | {"outcome": "wrong" if not told["right"] else "compiled" if compiled else "hit"}
 
 
-def try_starts(tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any]) -> None:
+def try_starts(
+    tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], _: argparse.Namespace
+) -> None:
     """Try each situation with each cache in turn."""
     folder.mkdir()
     installed = situations.install_a_package(folder / "installed")
@@ -162,6 +168,8 @@ def try_starts(tried: dict[str, caches.Cache], folder: Path, report: dict[str, A
                 report.setdefault("not tried", []).append(situation.name)
                 continue
             for one in running:
+                if situation.damage and type(one.cache) is caches.Cache:
+                    continue  # It has no file to damage.
                 for told in one.one(situation, number):
                     report["caches"][one.cache.name]["starts"].append(told)
                     print(
@@ -177,14 +185,12 @@ def try_differences(
     tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], options: argparse.Namespace
 ) -> None:
     """Try some rows of the hunt for false hits with each cache."""
-    chosen = [f"--seed={options.seed}", f"--limit={options.limit}", "--planted=0", f"--only={options.only}"]
+    chosen = [f"--seed={options.seed}", "--limit=4", "--planted=0", f"--only={options.only}"]
     batches.module("plan", Path(sys.executable), folder / "plan", {}, (), [folder / "plan", *chosen])
-    plan = read(folder / "plan" / "plan.json")
-    report["torch"] = plan["torch"]
-    groups = list(batches.batches(plan["rows"], 100))
+    rows = quick(read(folder / "plan" / "plan.json")["rows"])
 
-    def one(job: tuple[int, str, caches.Cache, list[Any]]) -> tuple[str, list[dict[str, Any]]]:
-        number, text, cache, rows = job
+    def one(job: tuple[int, str, caches.Cache]) -> tuple[str, list[dict[str, Any]]]:
+        number, text, cache = job
         place = caches.Place(folder / f"{number}" / "store", folder / f"{number}" / "cache")
         place.store.mkdir(parents=True)
         place.folder.mkdir()
@@ -199,13 +205,21 @@ def try_differences(
         print(f"differences: {cache.name}: {len(found)} rows", flush=True)
         return cache.name, found
 
-    each = [(text, cache, rows) for rows in groups for text, cache in tried.items()]
     with ThreadPoolExecutor(2) as pool:
-        for name, rows in pool.map(one, [(number, *job) for number, job in enumerate(each)]):
-            kept = report["caches"][name].setdefault("differences", [])
-            for row in rows:
+        for name, found in pool.map(one, [(number, *job) for number, job in enumerate(tried.items())]):
+            for row in found:
                 verdicts = {mode: run["verdict"] for mode, run in row["runs"].items()}
-                kept.append({key: row.get(key) for key in _KEPT} | {"verdicts": verdicts})
+                row_kept = {key: row.get(key) for key in _KEPT} | {"verdicts": verdicts}
+                report["caches"][name]["differences"].append(row_kept)
+
+
+def quick(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the first case of each group that needs neither processes of its own nor C++."""
+    first: dict[str, str] = {}
+    for row in rows:
+        if not (row["variables"] or row["flags"] or row["lowered"]):
+            first.setdefault(row["group"], row["name"])
+    return [row for row in rows if first.get(row["group"]) == row["name"]]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import ROOT
+from benchmarks.hosts import QUICK, ROOT
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Cachesvc(Cache):
         spec = place.store / "warm.toml"
         text = 'name = "field/model"\n[[target]]\nid = "model"\nfactory = "benchmarks.models:blocks"\n'
         spec.write_text(f'{text}paths = ["{ROOT}"]\nruns = 1\n')
-        warm(spec, self._registry)
+        warm(spec, self._registry, **QUICK)
 
     def kept(self, place: Place) -> Path:
         return place.store / "blobs"
