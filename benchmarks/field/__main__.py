@@ -60,9 +60,11 @@ def main() -> int:
             if part in options.part:
                 begin = time.monotonic()
                 report[part] = {"date": now(), "commit": commit(), "seed": options.seed}
-                do(tried, folder / part, report, options)
-                report[part]["minutes"] = round((time.monotonic() - begin) / 60, 1)
-                keep(report, options.json)
+                try:
+                    do(tried, folder / part, report, options)
+                finally:  # An interrupted run has what it tried.
+                    report[part]["minutes"] = round((time.monotonic() - begin) / 60, 1)
+                    keep(report, options.json)
 
     return exit_status(measure)
 
@@ -168,8 +170,8 @@ def try_starts(
                 report.setdefault("not tried", []).append(situation.name)
                 continue
             for one in running:
-                if situation.damage and type(one.cache) is caches.Cache:
-                    continue  # It has no file to damage.
+                if type(one.cache) is caches.Cache and (situation.damage or situation.processes > 1):
+                    continue  # It has no file to damage, and shares none.
                 for told in one.one(situation, number):
                     report["caches"][one.cache.name]["starts"].append(told)
                     print(

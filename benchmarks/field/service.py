@@ -21,7 +21,7 @@ def main() -> None:
 
     from benchmarks import models
 
-    model, inputs = models.blocks()
+    model, inputs = models.block()
     begin = time.monotonic()
     cache.load(place, "model")
     compiled = torch.compile(model)
