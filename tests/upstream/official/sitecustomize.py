@@ -81,7 +81,7 @@ def recorded(body: Any, official: Any) -> None:
         else:
             body(call)
 
-    add(official.CacheListeners._recorded, on_record)
+    add(official.CacheArtifactRecorder._on_record, on_record)
 
 
 def missed(body: Any, official: Any) -> None:
@@ -94,7 +94,7 @@ def missed(body: Any, official: Any) -> None:
         state._keys.not_found.add(key)
         return False
 
-    add(official.CacheListeners._missed, on_miss)
+    add(official.CacheArtifactRecorder._on_miss, on_miss)
 
 
 def add(listeners: list[Any], listener: Any) -> None:
