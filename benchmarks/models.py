@@ -117,23 +117,3 @@ def tiny() -> Made:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 32), nn.Softmax(-1))
     return model.eval(), {"input": torch.randn(4, 32)}
-
-
-class Block(nn.Module):
-    """Is a block of a transformer, of width 64, with one head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.mixed, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
-        self.feed = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.mixed(self.norm(x)).chunk(3, -1)
-        x = x + self.out(torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v)
-        return x + self.feed(x)
-
-
-def block() -> Made:
-    """Build such a block: it needs no library, for benchmarks that start a hundred processes."""
-    torch.manual_seed(0)
-    return Block().eval(), {"x": torch.randn(2, 32, 64)}

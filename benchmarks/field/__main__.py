@@ -1,7 +1,7 @@
 """Try each cache for torch.compile with the same restarts, hosts and differences: ``make bench-field``.
 
-``--caches`` names those of `benchmarks.field.caches`, or others as ``module:Class``. The caches take turns in
-each situation, so their seconds compare within one run. ``make pages`` makes a table of them.
+``--caches`` names those of `benchmarks.field.caches`, or others as ``module:Class``. A situation is
+tried with all caches before the next, so their seconds compare within a run. ``make pages`` makes a table.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the differences")
     parser.add_argument("--only", default="", help="a regular expression for 'group: name' of differences")
     parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS, help="the other stays as noted")
+    parser.add_argument("--jobs", type=int, default=2, help="caches at once")
     parser.add_argument("--json", type=Path, default=RESULT)
     options = parser.parse_args()
     use_this_tree()
@@ -92,8 +93,8 @@ class Tried:
 
         self.cache.fill(start, self.place)
 
-    def one(self, situation: Situation, number: int) -> Iterator[dict[str, Any]]:
-        """Yield what came of each process of a situation. The store is as the builder left it before each."""
+    def one(self, situation: Situation, number: int) -> list[dict[str, Any]]:
+        """Return what came of each process of a situation. The store is as the builder left it before each."""
         place = replace(self.place, folder=self.root / f"{number}" / "cache")
         place.folder.mkdir(parents=True)
         self.cache.bring(place)
@@ -106,9 +107,10 @@ class Tried:
             return self._start(situation, name, self.cache.variables(place), place)
 
         with ThreadPoolExecutor(situation.processes) as pool:
-            yield from pool.map(start, range(situation.processes))
+            told = list(pool.map(start, range(situation.processes)))
         pristine.put_back()
         shutil.rmtree(self.root / f"{number}")
+        return told
 
     def _start(
         self, situation: Situation, host: str, variables: dict[str, str], place: caches.Place, *words: str
@@ -149,12 +151,12 @@ def _judged(command: list[str], environment: dict[str, str], work: Path) -> dict
 
 
 def try_starts(
-    tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], _: argparse.Namespace
+    tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], options: argparse.Namespace
 ) -> None:
-    """Try each situation with each cache in turn."""
+    """Try each situation with every cache before the next one."""
     folder.mkdir()
     installed = situations.install_a_package(folder / "installed")
-    with ExitStack() as stack:
+    with ExitStack() as stack, ThreadPoolExecutor(options.jobs) as pool:
         running = []
         for number, (text, cache) in enumerate(tried.items()):
             root = folder / f"{number}"
@@ -163,21 +165,19 @@ def try_starts(
             place = caches.Place(root / "store", root / "built" / "cache", reach)
             place.folder.mkdir(parents=True)
             running.append(Tried(text, cache, place, root, installed))
-            running[-1].fill()
-            print(f"filled: {cache.name}", flush=True)
+        list(pool.map(Tried.fill, running))
         for number, situation in enumerate(situations.ALL):
             if not situation.possible():
                 report.setdefault("not tried", []).append(situation.name)
                 continue
-            for one in running:
-                if type(one.cache) is caches.Cache and (situation.damage or situation.processes > 1):
-                    continue  # It has no file to damage, and shares none.
-                for told in one.one(situation, number):
-                    report["caches"][one.cache.name]["starts"].append(told)
-                    print(
-                        f"{situation.name}: {one.cache.name}: {told['outcome']} {told.get('seconds', '')}",
-                        flush=True,
-                    )
+            shared = situation.damage or situation.processes > 1
+            able = [one for one in running if not (shared and type(one.cache) is caches.Cache)]
+            for one, told in zip(
+                able, pool.map(Tried.one, able, repeat(situation), repeat(number)), strict=True
+            ):
+                report["caches"][one.cache.name]["starts"] += told
+                said = ", ".join(f"{each['outcome']} {each.get('seconds', '')}" for each in told)
+                print(f"{situation.name}: {one.cache.name}: {said}", flush=True)
 
 
 # Differences ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def try_differences(
         print(f"differences: {cache.name}: {len(found)} rows", flush=True)
         return cache.name, found
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         for name, found in pool.map(one, [(number, *job) for number, job in enumerate(tried.items())]):
             for row in found:
                 verdicts = {mode: run["verdict"] for mode, run in row["runs"].items()}

@@ -170,7 +170,7 @@ class Cachesvc(Cache):
         from benchmarks.entries import warm
 
         spec = place.store / "warm.toml"
-        text = 'name = "field/model"\n[[target]]\nid = "model"\nfactory = "benchmarks.models:block"\n'
+        text = 'name = "field/model"\n[[target]]\nid = "model"\nfactory = "benchmarks.models:tiny"\n'
         spec.write_text(f'{text}paths = ["{ROOT}"]\nruns = 1\n')
         warm(spec, self._registry, **QUICK)
 

@@ -21,7 +21,7 @@ def main() -> None:
 
     from benchmarks import models
 
-    model, inputs = models.block()
+    model, inputs = models.tiny()
     begin = time.monotonic()
     cache.load(place, "model")
     compiled = torch.compile(model)
