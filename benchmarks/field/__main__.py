@@ -94,7 +94,7 @@ class Tried:
         self.cache.fill(start, self.place)
 
     def one(self, situation: Situation, number: int) -> list[dict[str, Any]]:
-        """Return what came of each process of a situation. The store is as the builder left it before each."""
+        """Return what came of each process of a situation, with the store as its builder left it."""
         place = replace(self.place, folder=self.root / f"{number}" / "cache")
         place.folder.mkdir(parents=True)
         self.cache.bring(place)
