@@ -33,7 +33,10 @@ def render() -> str:
 def _lines(report: dict[str, Any]) -> list[str]:
     torch, cores = report["torch"].partition("+")[0], report["hardware"]["cpus"]
     parts = [(part, report[part]) for part in ("starts", "differences")]
-    when = [f"{part} {told['date'][:10]}, source {told['commit']}" for part, told in parts]
+    when = [
+        f"{part} {told['date'][:10]}, source {told['commit']}, load {told['load']:.0f}"
+        for part, told in parts
+    ]
     left_out = ", ".join(report.get("not tried", ()))
     head = f"torch {torch}, {cores} cores; {'; '.join(when)}, seed {report['differences']['seed']}"
     cold = seconds(report["caches"].get(COLD, {"starts": []}))

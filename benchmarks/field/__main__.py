@@ -65,6 +65,7 @@ def main() -> int:
                     do(tried, folder / part, report, options)
                 finally:  # An interrupted run has what it tried.
                     report[part]["minutes"] = round((time.monotonic() - begin) / 60, 1)
+                    report[part]["load"] = round(os.getloadavg()[2], 1)
                     keep(report, options.json)
 
     return exit_status(measure)
@@ -166,15 +167,15 @@ def try_starts(
             place.folder.mkdir(parents=True)
             running.append(Tried(text, cache, place, root, installed))
         list(pool.map(Tried.fill, running))
+        report["not tried"] = [situation.name for situation in situations.ALL]
         for number, situation in enumerate(situations.ALL):
             if not situation.possible():
-                report.setdefault("not tried", []).append(situation.name)
                 continue
             shared = situation.damage or situation.processes > 1
             able = [one for one in running if not (shared and type(one.cache) is caches.Cache)]
-            for one, told in zip(
-                able, pool.map(Tried.one, able, repeat(situation), repeat(number)), strict=True
-            ):
+            answers = list(pool.map(Tried.one, able, repeat(situation), repeat(number)))
+            report["not tried"].remove(situation.name)
+            for one, told in zip(able, answers, strict=True):
                 report["caches"][one.cache.name]["starts"] += told
                 said = ", ".join(f"{each['outcome']} {each.get('seconds', '')}" for each in told)
                 print(f"{situation.name}: {one.cache.name}: {said}", flush=True)
