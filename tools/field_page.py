@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.field import situations
 from tools.markdown import DOCS, table, with_section
 
 PAGE = DOCS / "benchmarks.md"
 RESULT = DOCS.parent / "benchmarks" / "results" / "field.json"
+PARTS = ("starts", "differences")
 COLD = "none: each process compiles"
 COLUMNS = (
     "cache",
@@ -32,16 +35,25 @@ def render() -> str:
 
 def _lines(report: dict[str, Any]) -> list[str]:
     torch, cores = report["torch"].partition("+")[0], report["hardware"]["cpus"]
-    parts = [(part, report[part]) for part in ("starts", "differences")]
-    when = [
-        f"{part} {told['date'][:10]}, source {told['commit']}, load {told['load']:.0f}"
-        for part, told in parts
-    ]
-    left_out = ", ".join(report.get("not tried", ()))
+    when = [f"{part} {report[part]['date'][:10]}, source {report[part]['commit']}" for part in PARTS]
+    caches = report["caches"]
+    tried = [{one["situation"] for one in told["starts"]} for name, told in caches.items() if name != COLD]
+    everywhere = set.intersection(*tried)
+    for told in caches.values():
+        told["starts"] = [one for one in told["starts"] if one["situation"] in everywhere]
+    names = [situation.name for situation in situations.ALL]
+    left_out = ", ".join(name for name in names if name not in everywhere)
     head = f"torch {torch}, {cores} cores; {'; '.join(when)}, seed {report['differences']['seed']}"
-    cold = seconds(report["caches"].get(COLD, {"starts": []}))
-    rows = [row(name, told, cold) for name, told in report["caches"].items()]
-    return [f"{head}{f'; not tried here: {left_out}' if left_out else ''}:", "", *table(COLUMNS, rows)]
+    rows = [row(name, told, seconds(caches[COLD])) for name, told in caches.items()]
+    lines = [f"{head}{f'; not tried: {left_out}' if left_out else ''}:", "", *table(COLUMNS, rows)]
+    return [*lines, "", f"The false hits: {'; '.join(dict.fromkeys(_false_hits(caches)))}."]
+
+
+def _false_hits(caches: dict[str, Any]) -> Iterator[str]:
+    for told in caches.values():
+        for one in told["differences"]:
+            if "false hit" in one["verdicts"].values():
+                yield f"{one['group']}: `{one['name']}` in the {one['direction']}"
 
 
 def row(name: str, told: dict[str, Any], cold: float) -> tuple[str, ...]:

@@ -30,11 +30,10 @@ from benchmarks.hosts import QUICK, Failed, Host, exit_status, use_this_tree
 from tests.differences.hunt import batches
 from tests.differences.hunt.report import read
 from tests.differences.hunt.restored_folder import RestoredFolder
-from tools.field_page import RESULT
+from tools.field_page import PARTS, RESULT
 
 _SECONDS = 300
 """A start that takes longer is broken."""
-PARTS = ("starts", "differences")
 _KEPT = ("group", "name", "direction", "applied", "visible")
 
 
@@ -167,14 +166,12 @@ def try_starts(
             place.folder.mkdir(parents=True)
             running.append(Tried(text, cache, place, root, installed))
         list(pool.map(Tried.fill, running))
-        report["not tried"] = [situation.name for situation in situations.ALL]
         for number, situation in enumerate(situations.ALL):
             if not situation.possible():
                 continue
             shared = situation.damage or situation.processes > 1
             able = [one for one in running if not (shared and type(one.cache) is caches.Cache)]
             answers = list(pool.map(Tried.one, able, repeat(situation), repeat(number)))
-            report["not tried"].remove(situation.name)
             for one, told in zip(able, answers, strict=True):
                 report["caches"][one.cache.name]["starts"] += told
                 said = ", ".join(f"{each['outcome']} {each.get('seconds', '')}" for each in told)
