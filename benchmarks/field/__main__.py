@@ -42,6 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.field")
     parser.add_argument("--caches", nargs="+", default=caches.ALL, help="names, or module:Class")
     parser.add_argument("--seed", type=int, default=1, help="of the differences")
+    parser.add_argument("--groups", default="", help="of differences, with commas; else all")
     parser.add_argument("--only", default="", help="a regular expression for 'group: name' of differences")
     parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS, help="the other stays as noted")
     parser.add_argument("--jobs", type=int, default=2, help="caches at once")
@@ -185,7 +186,8 @@ def try_differences(
     tried: dict[str, caches.Cache], folder: Path, report: dict[str, Any], options: argparse.Namespace
 ) -> None:
     """Try some rows of the hunt for false hits with each cache."""
-    chosen = [f"--seed={options.seed}", "--limit=4", "--planted=0", f"--only={options.only}"]
+    chosen = [f"--seed={options.seed}", "--limit=4", "--planted=0"]
+    chosen += [f"--groups={options.groups}", f"--only={options.only}"]
     batches.module("plan", Path(sys.executable), folder / "plan", {}, (), [folder / "plan", *chosen])
     rows = quick(read(folder / "plan" / "plan.json")["rows"])
 
