@@ -46,7 +46,11 @@ def _lines(report: dict[str, Any]) -> list[str]:
     head = f"torch {torch}, {cores} cores; {'; '.join(when)}, seed {report['differences']['seed']}"
     rows = [row(name, told, seconds(caches[COLD])) for name, told in caches.items()]
     lines = [f"{head}{f'; not tried: {left_out}' if left_out else ''}:", "", *table(COLUMNS, rows)]
-    return [*lines, "", f"The false hits: {'; '.join(dict.fromkeys(_false_hits(caches)))}."]
+    return [
+        *lines,
+        "",
+        f"The false hits of PyTorch's caches: {'; '.join(dict.fromkeys(_false_hits(caches)))}.",
+    ]
 
 
 def _false_hits(caches: dict[str, Any]) -> Iterator[str]:
@@ -71,7 +75,7 @@ def row(name: str, told: dict[str, Any], cold: float) -> tuple[str, ...]:
 def counts(starts: list[dict[str, Any]], kind: str) -> str:
     """Return how many starts of a kind hit."""
     outcomes = [one["outcome"] for one in starts if one["kind"] == kind]
-    return f"{outcomes.count('hit')} of {len(outcomes)}"
+    return f"{outcomes.count('hit')} of {len(outcomes)}" if outcomes else "not tried"
 
 
 def seconds(told: dict[str, Any]) -> float:

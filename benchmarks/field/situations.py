@@ -56,7 +56,7 @@ def with_another_byte(data: bytes) -> bytes:
     return data[:half] + bytes(255 - byte for byte in data[half : half + 1]) + data[half + 1 :]
 
 
-_BIND = 'mount --bind "$used" "$used"\nmount -o remount,bind,'
+_BIND = 'mount --bind "$used" "$used"\nmount -o remount,bind,{} "$used"'
 _FULL = (
     'mount -t tmpfs -o size=$(( $(du -sk "$used" | cut -f1) + 64 ))k tmpfs "$free"\n'
     'cp -a "$used/." "$free"\nmount --bind "$free" "$used"'
@@ -71,8 +71,8 @@ ALL = (
     Situation("two at once", "restarts", processes=2),
     Situation("a space in HOME", "hosts", variables={"HOME": "$place/my home"}),
     Situation("a space in TMPDIR", "hosts", variables={"TMPDIR": "$place/my tmp"}),
-    Situation("its folder is read-only", "hosts", f"{_BIND}ro"),
-    Situation("its folder is noexec", "hosts", f"{_BIND}noexec"),
+    Situation("its folder is read-only", "hosts", _BIND.format("ro")),
+    Situation("its folder is noexec", "hosts", _BIND.format("noexec")),
     Situation("its folder has 64 KiB left", "hosts", _FULL),
     Situation("each file was cut in half", "hosts", damage=lambda data: data[: len(data) // 2]),
     Situation("a byte of each file is another one", "hosts", damage=with_another_byte),
