@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,12 +46,10 @@ def _lines(report: dict[str, Any]) -> list[str]:
     left_out = ", ".join(name for name in names if name not in everywhere)
     head = f"torch {torch}, {cores} cores; {'; '.join(when)}, seed {report['differences']['seed']}"
     rows = [row(name, told, seconds(caches[COLD])) for name, told in caches.items()]
-    lines = [f"{head}{f'; not tried: {left_out}' if left_out else ''}:", "", *table(COLUMNS, rows)]
-    return [
-        *lines,
-        "",
-        f"The false hits of PyTorch's caches: {'; '.join(dict.fromkeys(_false_hits(caches)))}.",
-    ]
+    head += f"; not tried: {left_out}:" if left_out else ":"
+    false = "; ".join(dict.fromkeys(_false_hits(caches)))
+    wrapped = [textwrap.wrap(text, 120) for text in (head, f"The false hits of PyTorch's caches: {false}.")]
+    return [*wrapped[0], "", *table(COLUMNS, rows), "", *wrapped[1]]
 
 
 def _false_hits(caches: dict[str, Any]) -> Iterator[str]:

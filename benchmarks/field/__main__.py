@@ -144,8 +144,11 @@ def _judged(command: list[str], environment: dict[str, str], work: Path) -> dict
     with contextlib.suppress(ValueError, IndexError):
         told = json.loads(done.stdout.splitlines()[-1])
     if done.returncode or not told:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        why = re.sub(r"/[^\s'\":]+", "PATH", last)[:300]
+        said = done.stderr.strip().splitlines() or [""]
+        error = next(
+            (line for line in reversed(said) if re.match(r"[\w.]*(Error|Exception)\b", line)), said[-1]
+        )
+        why = re.sub(r"/[^\s'\":]+", "PATH", error)[:300]
         return {"outcome": "broken", "status": done.returncode, "why": why}
     compiled = told["compilations"] or told["tuning_runs"]
     return told | {"outcome": "wrong" if not told["right"] else "compiled" if compiled else "hit"}
