@@ -145,9 +145,8 @@ def _judged(command: list[str], environment: dict[str, str], work: Path) -> dict
         told = json.loads(done.stdout.splitlines()[-1])
     if done.returncode or not told:
         said = done.stderr.strip().splitlines() or [""]
-        error = next(
-            (line for line in reversed(said) if re.match(r"[\w.]*(Error|Exception)\b", line)), said[-1]
-        )
+        errors = [line for line in said if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        error = (errors or said)[-1]
         why = re.sub(r"/[^\s'\":]+", "PATH", error)[:300]
         return {"outcome": "broken", "status": done.returncode, "why": why}
     compiled = told["compilations"] or told["tuning_runs"]
