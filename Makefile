@@ -57,7 +57,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 
 .DEFAULT_GOAL := help
 .PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers matrix differences forms deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-start bench-init bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
+	types contracts release-check bench bench-start bench-init bench-field bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -223,7 +223,7 @@ keys: $(STAMP)  ## docs/keys.md from the factor table
 
 pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes, JSON, injected faults; and the table of names
 	@$(BIN)/python -m tools.hook_contract record
-	@for page in keys settings_page commands_page rest_page exit_codes_page json_page versions_page schema_page faults_page; do \
+	@for page in keys settings_page commands_page rest_page exit_codes_page json_page versions_page schema_page faults_page field_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools
@@ -267,6 +267,10 @@ bench-start: $(STAMP)  ## a service from exec to its first answer, with and with
 
 bench-init: $(STAMP) .torch/frameworks/.ready  ## init and the first warm of ten public examples of frameworks (ARGS=timm_train: one)
 	@$(BIN)/python -m benchmarks.init $(ARGS)
+
+bench-field: $(STAMP)  ## every cache for torch.compile by the same restarts, hosts and differences, and its table; needs redis-server and, for mounts, root
+	@$(BIN)/python -m benchmarks.field $(ARGS)
+	@$(BIN)/python -m tools.field_page
 
 bench-registry: $(STAMP)  ## what a registry carries, over both columns of real servers; needs wrk
 	@$(BIN)/python -m benchmarks.registry $(ARGS)

@@ -170,7 +170,7 @@ class Bench:
         warm(spec, self.registry)
         self.sizes |= published(self.registry, self.name)
         if self.redis and "Redis cache" in self.selected_methods:
-            self._run(FILLING, "redis-fill", **_redis_variables(self.redis))
+            self._run(FILLING, "redis-fill", **redis_variables(self.redis))
             del self.runs[FILLING]
             self.sizes["redis"] = redis_bytes(self.redis)
 
@@ -191,7 +191,7 @@ class Bench:
         self._run("folder copy", here + "copy", *expect, TORCHINDUCTOR_CACHE_DIR=str(moved_cache))
         self._run("mega-cache", here + "mega-cache", *expect, "--load", str(mega))
         if self.redis:
-            self._run("Redis cache", here + "redis", *expect, **_redis_variables(self.redis))
+            self._run("Redis cache", here + "redis", *expect, **redis_variables(self.redis))
         ours = {"CACHESVC_NAME": self.name, **self.registry.service}
         self._run("cachesvc", here + "node", *expect, **ours)
         self._run("cachesvc, 2nd process", here + "node", *expect, **ours)
@@ -257,7 +257,8 @@ def redis_server(folder: Path) -> Iterator[str]:
         yield f"unix://{socket}"
 
 
-def _redis_variables(url: str) -> dict[str, str]:
+def redis_variables(url: str) -> dict[str, str]:
+    """Return the variables of a process that uses PyTorch's remote caches."""
     switches = {f"TORCHINDUCTOR_{name}_REMOTE_CACHE": "1" for name in REDIS_SWITCHES}
     return {**switches, "TORCHINDUCTOR_REDIS_URL": url}
 

@@ -12,26 +12,18 @@ from typing import Any
 from benchmarks.hostile_load import spread
 from tests.faults.hosts import RESULTS as HOSTS
 from tests.faults.matrix import FAULTS, RESULTS
-from tools.markdown import DOCS, generated, table
+from tools.markdown import DOCS, table, with_section
 
 PAGE = DOCS / "faults.md"
 LOAD = DOCS.parent / "benchmarks" / "results" / "hostile_load.json"
-END = "<!-- End of what is generated. -->"
 COLUMNS = ("start", "install", "first compile", "later compile", "exit")
 
 
 def render() -> str:
     """Return the whole page, with the tables in their places."""
-    page = _with_section(PAGE.read_text(), "benchmarks/results/faults.json", _faults())
-    page = _with_section(page, "benchmarks/results/hosts.json", _hosts())
-    return _with_section(page, "benchmarks/results/hostile_load.json", _load())
-
-
-def _with_section(page: str, source: str, lines: list[str]) -> str:
-    begin = generated(source)
-    head, _, rest = page.partition(begin)
-    tail = rest.partition(END)[2]
-    return head + "\n".join([begin, "", *lines, "", END]) + tail
+    page = with_section(PAGE.read_text(), "benchmarks/results/faults.json", _faults())
+    page = with_section(page, "benchmarks/results/hosts.json", _hosts())
+    return with_section(page, "benchmarks/results/hostile_load.json", _load())
 
 
 def _load() -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
+END = "<!-- End of what is generated. -->"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -27,3 +28,10 @@ def single_quoted(text: str) -> str:
 def generated(source: str) -> str:
     """The comment that tells where a page comes from and how it is made again."""
     return f"<!-- Generated from {source} by `make pages`. Do not edit. -->"
+
+
+def with_section(page: str, source: str, lines: Iterable[str]) -> str:
+    """The page with other lines between the comment of `generated` and `END`."""
+    begin = generated(source)
+    head, _, rest = page.partition(begin)
+    return head + "\n".join([begin, "", *lines, "", END]) + rest.partition(END)[2]

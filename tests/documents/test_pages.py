@@ -20,6 +20,7 @@ from tools import (
     commands_page,
     exit_codes_page,
     faults_page,
+    field_page,
     json_page,
     rest_page,
     settings_page,
@@ -28,7 +29,16 @@ from tools import (
 
 from .markdown import DOCS, README, ROOT, anchors, blocks, fenced, prose, units
 
-GENERATED = (settings_page, commands_page, rest_page, exit_codes_page, json_page, versions_page, faults_page)
+GENERATED = (
+    settings_page,
+    commands_page,
+    rest_page,
+    exit_codes_page,
+    json_page,
+    versions_page,
+    faults_page,
+    field_page,
+)
 WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" not in path.read_text()[:400])]
 """Every page that a person wrote, and no generated one."""
 FOR_USERS = [path for path in WRITTEN if path.parent.name != "adr"]

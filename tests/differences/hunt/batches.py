@@ -41,8 +41,10 @@ def run(
     folder: Path,
     frames: bool,
     serving: bool = False,
+    also: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Build, record and try the rows of a batch. Raises ``Failed`` if a process fails."""
+    """Build, record and try the rows of a batch. ``also``: more variables of its processes. Raises ``Failed``
+    if a process fails."""
     folder.mkdir(parents=True)
     from . import client
 
@@ -56,7 +58,11 @@ def run(
         if what == "record" and not frames:
             continue
         differs = side == direction and bool(rows[0]["variables"] or rows[0]["flags"])
-        variables = {"CACHESVC_TRUSTED_KEYS": public, **(rows[0]["variables"] if differs else {})}
+        variables = {
+            "CACHESVC_TRUSTED_KEYS": public,
+            **(also or {}),
+            **(rows[0]["variables"] if differs else {}),
+        }
         flags = tuple(rows[0]["flags"]) if differs else ()
         _worker(python, folder / what, variables, flags, what, path)
     return [json.loads(line) for line in (folder / "tried.jsonl").read_text().splitlines()]

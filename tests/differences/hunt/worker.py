@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from . import forks
 from .judge import is_of_process, is_unlike
 
 MODES = ("frames", "traced")
+client: Any = importlib.import_module(os.environ.get("HUNT_WITH", f"{__package__}.client"))
+"""What the hunt asks of the cache under test: of cachesvc's, unless another module is named."""
 
 
 def main() -> None:
@@ -31,8 +34,6 @@ def main() -> None:
 
 def build(batch: dict[str, Any], folder: Path) -> None:
     """Compile every row in a child, with the builder's facts, and write the bundle."""
-    from . import client
-
     session = client.open_builder()
     _prepare(batch)
     results = {}
@@ -44,8 +45,6 @@ def build(batch: dict[str, Any], folder: Path) -> None:
 
 def record(batch: dict[str, Any], folder: Path) -> None:
     """Record the frames of every row in a child, and write the bundle again."""
-    from . import client
-
     session = client.attach(folder / "rows.cachesvc")
     _prepare(batch)
     client.start_recording(batch["serving"])
@@ -58,7 +57,6 @@ def record(batch: dict[str, Any], folder: Path) -> None:
 
 def serve(batch: dict[str, Any], folder: Path) -> None:
     """Restore the bundle and try every row in a child. Write the rows with what came of them."""
-    from . import client
     from .judge import judge
     from .restored_folder import RestoredFolder
 
@@ -81,8 +79,6 @@ def _prepare(batch: dict[str, Any]) -> None:
     """Import what a compile imports, and have PyTorch work out what it works out once."""
     import torch
     from torch._inductor import codecache, config, cpu_vec_isa
-
-    from . import client
 
     for function in (codecache.torch_key, codecache.CacheBase.get_system, cpu_vec_isa.valid_vec_isa_list):
         try_quietly(function)
@@ -178,12 +174,12 @@ def _root(error: BaseException) -> str:
 def _build_row(row: dict[str, Any]) -> Any:
     module = _imported(row, row["direction"] == "builder")
     eager = forks.in_child(lambda: _answer(module, compiled=False))
-    return {"eager": eager, "compiled": _answer(module, compiled=True)}
+    compiled = _answer(module, compiled=True)
+    client.after_row(row["module"])
+    return {"eager": eager, "compiled": compiled}
 
 
 def _record_row(row: dict[str, Any]) -> Any:
-    from . import client
-
     module = _imported(row, row["direction"] == "builder")
     answer = _answer(module, compiled=True)
     return {"error": answer["error"], "refused": client.save_records()}
@@ -231,10 +227,9 @@ def _restored(module: Any, modes: tuple[str, ...], put_back: Callable[[], None])
 
 
 def _restored_run(module: Any, mode: str) -> dict[str, Any]:
-    from . import client
-
     if mode == "traced":
         client.give_no_frames()
+    client.before_row(module.__name__)
     loaded, compiled = client.loads_and_compiles()
     answer = _answer(module, compiled=True)
     state, reasons = client.report()
@@ -256,10 +251,9 @@ def _without(module: Any) -> Any:
     from torch._functorch import config as functorch
     from torch._inductor import config as inductor
 
-    from . import client
-
     client.give_no_frames()
-    with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+    graphs = inductor.patch(fx_graph_cache=False, fx_graph_remote_cache=False)
+    with graphs, functorch.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False):
         return _answer(module, compiled=True)
 
 
