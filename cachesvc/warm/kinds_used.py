@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cachesvc_client import kinds
-from cachesvc_client.hooks.bypassed import explain_bypass
+from cachesvc_client.hooks.bypassed import explain_bypass, is_compiled_again
 from cachesvc_client.hooks.kind_counts import Count
 
 rule_of = kinds.rule_of
@@ -96,4 +96,4 @@ def can_record(torch: str) -> bool:
 
 def explain_uncached(reasons: Iterable[str]) -> tuple[str, ...]:
     """Return, for each reason of PyTorch's not to cache a graph, the reason and what it means."""
-    return tuple(map(explain_bypass, reasons))
+    return tuple(explain_bypass(reason) for reason in reasons if is_compiled_again(reason))

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.compiles
 OF_GROUPS = {"world", "numbers", "named", "argument_only_read"}
 """Functions that call other ranks, and functions that only read a group."""
 OF_MESHES = {"mesh_only_read", "tensor_parallel"}
-FORMS = {"FORMS": " ".join(sorted(OF_GROUPS | OF_MESHES))}
 CHANGES = {
     "another_backend": (OF_GROUPS | OF_MESHES, "process group '0' is cpu:gloo, ranks [0, 1]"),
     "another_order": (OF_GROUPS | OF_MESHES, "process group '1' is"),
@@ -36,13 +36,13 @@ CHANGES = {
 
 
 class Warmed:
-    """Holds the bundle that two ranks made, and runs jobs that restore it."""
+    """Holds the bundle that two ranks made of some forms of a program, and runs jobs that restore it."""
 
-    def __init__(self, place: Path) -> None:
-        script = PROGRAMS / "frames_ranks.py"
+    def __init__(self, place: Path, program: str, forms: Iterable[str], tracing: str = "never") -> None:
+        script, self._program, self._forms = PROGRAMS / program, program, " ".join(sorted(forms))
         (place / "warm.toml").write_text(
-            'name = "team/ranks"\n[[target]]\nid = "ranks"\ntracing = "never"\nnproc = 2\n'
-            f'script = "{script}"\nenv = {{FORMS = "{FORMS["FORMS"]}"}}\n'
+            f'name = "team/ranks"\n[[target]]\nid = "ranks"\ntracing = "{tracing}"\nnproc = 2\n'
+            f'script = "{script}"\nenv = {{FORMS = "{self._forms}"}}\n'
         )
         command = [sys.executable, "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json"]
         result = subprocess.run(
@@ -58,13 +58,14 @@ class Warmed:
         [self._bundle] = (place / "out").iterdir()
         self._key = SigningKey.load(next((place / "home").rglob("signing.key"))).public
 
-    def serve(self, place: Path, change: str, ranks: int = 2) -> list[dict]:
-        """Return the answers of all ranks of a job on a fresh host."""
+    def serve(self, place: Path, change: str, ranks: int = 2, forms: Iterable[str] = ()) -> list[dict]:
+        """Return the answers of all ranks of a job on a fresh host. ``forms``: those to run, if not all."""
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-        variables = {**SCALAR, **FORMS, "CACHESVC_TRUSTED_KEYS": str(self._key)}
+        asked = " ".join(sorted(forms)) or self._forms
+        variables = {**SCALAR, "FORMS": asked, "CACHESVC_TRUSTED_KEYS": str(self._key)}
         compilers = change != "nothing"
         result = run(
-            *("frames_ranks.py", change, str(self._bundle)),
+            *(self._program, change, str(self._bundle)),
             place=place,
             launcher=launcher,
             compilers=compilers,
@@ -81,7 +82,7 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Warmed:
 
     if release(torch.__version__) != "2.13":
         pytest.skip("other releases refuse other functions, each with a trace")
-    return Warmed(tmp_path_factory.mktemp("frames_ranks"))
+    return Warmed(tmp_path_factory.mktemp("frames_ranks"), "frames_ranks.py", OF_GROUPS | OF_MESHES)
 
 
 def test_ranks_on_a_fresh_host_trace_nothing(tmp_path: Path, warmed: Warmed) -> None:

@@ -55,6 +55,8 @@ class ActivityWatch:
         self._thread: threading.Thread | None = None
         self._exit_deadline: float | None = None
         self._flush_asked = False
+        self._has_said = False
+        """Whether the log has that an exit came too early."""
 
     @property
     def running(self) -> bool:
@@ -109,7 +111,10 @@ class ActivityWatch:
 
     def _flush_at_exit(self) -> None:
         try:
-            self.flush()
+            if self.flush() or not self.running or self._has_said:
+                return
+            self._has_said = True
+            _log.info("the process ended %g s into the work at its exit: the rest is lost", EXIT_SECONDS)
         except Exception:  # noqa: BLE001 - cachesvc never prints a traceback at exit
             _log.debug("at exit", exc_info=True)
 

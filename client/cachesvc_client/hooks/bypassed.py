@@ -23,6 +23,16 @@ _MEANINGS = {
 """A part of PyTorch's reason -> what the reason means to a user."""
 
 
+_OF_PART = "fakify_first_call"
+"""A part of the reason for which AOTAutograd keeps no part of a graph that Dynamo splits for
+``DistributedDataParallel``. Inductor keeps it."""
+
+
+def is_compiled_again(reason: str) -> bool:
+    """Return whether a start compiles a graph again that PyTorch does not keep for this reason."""
+    return _OF_PART not in reason
+
+
 def explain_bypass(reason: str) -> str:
     """Return the sentence for a reason of `counters.Observation.bypassed`, and what it means if known."""
     meaning = next((meaning for part, meaning in _MEANINGS.items() if part in reason), "")

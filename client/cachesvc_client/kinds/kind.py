@@ -61,6 +61,8 @@ class RestoredFiles(NamedTuple):
     left: Callable[[str], str] = lambda _: ""
     """Take a kind's name; return the words ``VARIABLE=FOLDER`` with which the program has chosen another
     folder for it since attach, where nothing restored is to be used; an empty text if it has not."""
+    restoring: Callable[[], bool] = lambda: False
+    """Return whether files are still to come: a restore of this process goes on. Does not raise."""
 
 
 class ProcessCallbacks(NamedTuple):
@@ -217,6 +219,10 @@ class Recording:
 
     def stop(self, kept: Collection[str] | None = None) -> None:
         """Record nothing from now on; of the recorded files keep these paths alone, or all."""
+
+    def is_on(self) -> bool:
+        """Return whether something is recorded now."""
+        return False
 
     def count(self) -> int:
         """Return how many records the recorded files of this process have."""

@@ -55,6 +55,10 @@ class Listener:
         """Return whether calls run without a compile for now."""
         return False
 
+    def restoring(self) -> bool:
+        """Return whether a restore goes on."""
+        return False
+
     def traces(self) -> bool:
         """Return whether this process traces although frames were restored."""
         return False
@@ -127,6 +131,10 @@ class Events:
     def runs_eagerly(self) -> bool:
         """Return whether a listener has calls run without a compile."""
         return any(listener.runs_eagerly() for listener in self._listeners)
+
+    def restoring(self) -> bool:
+        """Return whether a restore of a listener goes on."""
+        return any(listener.restoring() for listener in self._listeners)
 
     def traces(self) -> bool:
         """Return whether a listener has this process trace."""

@@ -64,6 +64,10 @@ class AllKinds:
         for name, state in self._states.items():
             state.recording.stop({path for kind, path in kept if kind == name})
 
+    def records(self) -> bool:
+        """Return whether a kind records now."""
+        return any(state.recording.is_on() for state in self._states.values())
+
     def recorded(self) -> int:
         """Return how many records were recorded here and written."""
         return sum(state.recording.count() for state in self._states.values())

@@ -118,6 +118,7 @@ class Process(ProcessFolders):
                 point_compilers=self.point_compilers,
                 loading=self.loading,
                 left=self.folders.left,
+                restoring=self.events.restoring,
             ),
             registered=self.output.registered_functions,
         )

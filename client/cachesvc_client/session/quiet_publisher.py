@@ -64,6 +64,8 @@ class QuietPublisher(Listener):
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._quiet_activity: object = None
+        self._tried_activity: object = None
+        """The activity after which this process published last, or tried to."""
         self._failures = 0
         """How many tries in a row have failed."""
         self._published, self._not_before = 0, 0.0
@@ -85,8 +87,14 @@ class QuietPublisher(Listener):
 
     def paused(self, moment: Moment, _deadline: float) -> None:
         """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
-        Return at once."""
-        if moment != "quiet" or not any(session.right is not None for session in self._sessions):
+        Return at once. At the exit publish it here: an exit waits no longer than for the other listeners."""
+        if not any(session.right is not None for session in self._sessions):
+            return
+        if moment == "exit":
+            self._publish_at_exit()
+        if moment != "quiet":
+            from . import entry_publication  # noqa: F401 - Python cannot import every module at the exit
+
             return
         self._quiet_activity = self._process.output.activity()
         if self._thread is None:
@@ -98,11 +106,26 @@ class QuietPublisher(Listener):
         """Begin again in a forked child, where no thread publishes."""
         self._begin()
 
+    def _publish_at_exit(self) -> None:
+        """Publish what no quiet period came for, such as that of a program which answers once and ends. A job
+        publishes together, and does not end at once."""
+        from ..ranks.job import this_job
+
+        output = self._process.output
+        if output.activity() in (None, self._tried_activity) or this_job() is not None:
+            return
+        is_clean = output.observer is None or output.observer.snapshot().clean
+        if is_clean and not self._process.all_kinds.records():
+            return
+        for session in tuple(self._sessions):
+            self._publish_session(session)
+
     def _run(self) -> None:
         """Publish at each quiet period, as long as the process lives: what failed is tried again."""
         while True:
             try:
                 self._await_quiet()
+                self._tried_activity = self._quiet_activity
                 done = [self._publish_session(session) for session in tuple(self._sessions)]
                 self._failures = 0 if all(done) else self._failures + 1
             except Exception as error:  # noqa: BLE001 - as in `_publish_name`

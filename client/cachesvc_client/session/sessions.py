@@ -106,6 +106,10 @@ class Sessions(Listener):
         each = [session.waiting.runs_eagerly() for session in self.sessions if not session.waiting.over]
         return any(each)
 
+    def restoring(self) -> bool:
+        """Return whether the first attempt of a session goes on."""
+        return not all(session.ready for session in self.sessions)
+
     def traces(self) -> bool:
         """Return whether this process traces although frames were restored."""
         return not all(session.config.frames for session in self.sessions if session.config is not None)

@@ -206,12 +206,12 @@ class Released:
                 }
             return self._changed
 
-    def signatures(self) -> set[bytes]:
-        """Return the signatures of the namespaces that are as released."""
+    def signatures(self, *, alike: bool) -> set[bytes]:
+        """Return the signatures of the namespaces that are as released, see `signatures.of_services`."""
         with self._lock:
             members = (one for one in self._namespaces.values() if not _is_of_operators(one.holder))
             clean = (one for one in members if not one.changed)
-            return set().union(*(signatures.both(one.names) for one in clean))
+            return set().union(*(signatures.of_services(one.names, alike=alike) for one in clean))
 
     def _add_modules(self) -> bool:
         """Add the modules of torch that were imported since; return whether there are any."""
@@ -282,11 +282,12 @@ def _forget() -> None:
     in_place.forget()
 
 
-def judged() -> bytes:
-    """Return what spares a service of the same torch to judge all of it, for `signatures.learn`."""
+def judged(*, alike: bool = False) -> bytes:
+    """Return what spares a service of the same torch to judge all of it, for `signatures.learn`. ``alike``: a
+    service that attaches as this process did, at half the price."""
     changes()
-    entries = (signatures.both(entry) for entry in tables.own_entries())
-    return b"".join(sorted(_released.signatures().union(*entries)))
+    entries = (signatures.of_services(entry, alike=alike) for entry in tables.own_entries())
+    return b"".join(sorted(_released.signatures(alike=alike).union(*entries)))
 
 
 def take() -> None:

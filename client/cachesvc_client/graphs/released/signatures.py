@@ -43,9 +43,10 @@ def are_known(names: dict[str, Any]) -> bool:
     return bool(_known) and signature(names, in_place.is_late()) in _known
 
 
-def both(names: dict[str, Any]) -> set[bytes]:
-    """Return both signatures of a namespace: for services that have to compare code, and for the others."""
-    return {signature(names, whole) for whole in (False, True)}
+def of_services(names: dict[str, Any], *, alike: bool) -> set[bytes]:
+    """Return both signatures of a namespace: for services that have to compare code, and for the others.
+    ``alike``: return one, for those that attach as this process did."""
+    return {signature(names, whole) for whole in ((in_place.is_late(),) if alike else (False, True))}
 
 
 def signature(names: dict[str, Any], whole: bool) -> bytes:

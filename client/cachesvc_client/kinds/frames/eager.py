@@ -67,17 +67,17 @@ def _pickled(graph: Any) -> bytes:
         raise TypeError("it holds tensors")
     code = graph.graph.python_code(_SELF)
     source = code.src.strip()
-    used = _names(compile(source, "graph", "exec"))
+    used = names_in(compile(source, "graph", "exec"))
     names = {name: value for name, value in sorted(code.globals.items()) if name in used}
     data = io.BytesIO()
     _Pickler(data, protocol=4).dump((source, names))
     return data.getvalue()
 
 
-def _names(code: types.CodeType) -> set[str]:
+def names_in(code: types.CodeType) -> set[str]:
     """Return all names that a module's code and its functions read."""
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+    return set(code.co_names).union(*map(names_in, inner))
 
 
 class _Pickler(pickle.Pickler):

@@ -87,6 +87,7 @@ class FramesState(KindState):
         """Allow these files' frames to be given. What is not there is another rank's."""
         from .replay.replayer import FrameReplayer
 
+        self._frames.restored()
         replayer = self._replayer or FrameReplayer(self._registered(), self._comparison)
         for path in paths:
             if RULES.rule(path) is not None and os.path.exists(root / path):
@@ -142,7 +143,7 @@ class FramesState(KindState):
         """Run in the place of Dynamo's compile of one frame."""
         if (skipped := self._run_eagerly(call)) is not None:
             return skipped
-        if self._frames.may_begin:
+        if self._frames.may_begin or self._may_record_later():
             traced = self._replayer is not None or counters.counts["frames_traced"] or self._has_to_trace()
             self._frames.begin_beside(is_first=not traced)
         if self._frames.recorder is not None or self._replayer is not None:
@@ -153,6 +154,16 @@ class FramesState(KindState):
                 return answer
         counters.counts["frames_traced"] += 1
         return call()
+
+    def _may_record_later(self) -> bool:
+        """Return whether the first trace runs before the restore has said whether this process records."""
+        untraced = self._frames.recorder is None and not counters.counts["frames_traced"]
+        return (
+            untraced
+            and self._callbacks is not None
+            and self._callbacks.files.restoring()
+            and not is_eager_policy()
+        )
 
     def _run_eagerly(self, call: imports.Call) -> Any:
         """Return the answer that runs this call as Python, while another process compiles; else ``None``.
@@ -199,9 +210,10 @@ class FramesState(KindState):
 
         from .arguments import frame_call
         from .describe import ambient
+        from .split import unsplit
 
         asked = frame_call(call) if is_known(torch.__version__) else None
-        backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
+        backend = ambient.inductor_backend(unsplit(asked.compiler)) if asked is not None else None
         if asked is not None and backend is None and self._frames.recorder is not None:
             self._frames.recorder.refuse(asked)
         if asked is None or backend is None:

@@ -169,6 +169,20 @@ OPTIMIZER = Hook(
     "a compiled step of an optimizer is traced in every start",
     role="speed",
 )
+PART = Hook(
+    "torch._dynamo.backends.distributed",
+    "SubmodCompiler.compile_submod",
+    "records the parts of a graph that is split for `DistributedDataParallel`",
+    "a model in a `DistributedDataParallel` with several buckets is traced in every start",
+    role="speed",
+)
+CACHEABLE = Hook(
+    "torch._functorch._aot_autograd.autograd_cache",
+    "check_cacheable",
+    "has the results of such parts kept",
+    "a model in a `DistributedDataParallel` with several buckets is traced in every start",
+    role="speed",
+)
 BYPASS = Hook(
     "torch._dynamo.output_graph",
     "OutputGraph.bypass_package",
@@ -226,6 +240,21 @@ SOURCES = Hook(
 HOOKS = (
     *(FRAME, SERIALIZE, INLINE, BUILTIN, POLYFILL, SKIPPED, FOLDED, CONSTANT, CONSTANT_METHOD, INSTALL),
     *(ABSENT_KEY, HAS_ATTRIBUTE, ATTRIBUTE, ATTRIBUTE_BY_SLOT, TENSOR, TENSOR_BY_SLOT),
-    *(OPTIMIZER, BYPASS, SAME_OBJECT, GLOBAL, LEFT_OUT, GRAPH, INNER, BUNDLE, FOUND, CONFIG, BACKEND, LOAD),
+    *(
+        OPTIMIZER,
+        BYPASS,
+        PART,
+        CACHEABLE,
+        SAME_OBJECT,
+        GLOBAL,
+        LEFT_OUT,
+        GRAPH,
+        INNER,
+        BUNDLE,
+        FOUND,
+        CONFIG,
+        BACKEND,
+        LOAD,
+    ),
     *(CUDA_GRAPH, CUDA_GRAPHS, KERNELS, SOURCES),
 )

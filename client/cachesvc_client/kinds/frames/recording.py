@@ -29,6 +29,8 @@ class FrameRecording(Recording):
         self.recorder: Recorder | None = None
         self.may_begin = False
         """Whether this process records beside its work, once it traces."""
+        self.is_tentative = False
+        """Whether it records before the restore has said that it may: nothing is written until then."""
         self.written: set[str] = set()
         """Names of the files that this process recorded."""
         self._seconds = UNLIMITED
@@ -47,14 +49,24 @@ class FrameRecording(Recording):
             self._make_recorder()
         elif self.recorder is None:
             self.may_begin, self._seconds = seconds > 0, seconds
+        elif self.is_tentative:
+            self.is_tentative, self._seconds = False, seconds
 
     def begin_beside(self, *, is_first: bool) -> None:
-        """Record beside the work of a service, if this is the first trace of a process without frames."""
+        """Record beside the work of a service, if this is the first trace of a process without frames: for
+        now, where the restore has not ended."""
         import torch
 
-        self.may_begin = False
         if is_first and is_known(torch.__version__):
+            self.is_tentative = not self.may_begin
             self._make_recorder(serving=True)
+        self.may_begin = False
+
+    def restored(self) -> None:
+        """End a recording that began before the restore, which has installed frames or may record none."""
+        if self.is_tentative:
+            self.is_tentative = False
+            self.stop(())
 
     def _make_recorder(self, *, serving: bool = False) -> None:
         from .record.recorder import Recorder
@@ -67,6 +79,10 @@ class FrameRecording(Recording):
         """Record nothing from now on; of the files that were written keep these alone, or all."""
         self.may_begin, self.recorder = False, None
         self.written &= self.written if kept is None else set(kept)
+
+    def is_on(self) -> bool:
+        """Return whether frames are recorded now."""
+        return self.recorder is not None
 
     def count(self) -> int:
         """Return how many frames this process has recorded and written."""
@@ -101,8 +117,10 @@ class FrameRecording(Recording):
             if name := recorder.save(root):
                 self.written = {name}
             return
+        self.restored()
         if not recorder.is_clean():
             self.stop()
+        if self.recorder is None:
             return
         try:
             if name := recorder.save(root):

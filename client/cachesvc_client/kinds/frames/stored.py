@@ -14,13 +14,16 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .eager import EagerGraph
 from .gpu_libraries import LibraryCall
 from .rules import SUFFIX
 
-FORMAT = 14
+if TYPE_CHECKING:
+    from .split import SplitGraph
+
+FORMAT = 15
 """The number of the format. A file of another format is not read."""
 
 
@@ -93,6 +96,7 @@ class FrameFacts:
         operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
             from each, see `graphs.operators.describe_operator`.
         classes: Classes that the bytecode or a guard reads as a global, as ``module:name`` -> their digests.
+        form: The form of the arguments of a function that Dynamo could not trace, see `describe.failed`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         optimizers: Names of optimizers in guards -> what the trace did with each.
         weak: Global names of weak references -> names of the optimizers that these refer to.
@@ -104,6 +108,7 @@ class FrameFacts:
     reads: Reads = field(default_factory=lambda: Reads())
     operators: dict[str, str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
+    form: str = ""
     markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     optimizers: dict[str, OptimizerStart] = field(default_factory=dict)
     weak: dict[str, str] = field(default_factory=dict)
@@ -116,11 +121,13 @@ class Backend(NamedTuple):
         options: Mode and options, in words.
         dynamic: The argument of ``torch.compile``.
         fullgraph: The argument of ``torch.compile``.
+        split: How Dynamo splits the graphs for ``DistributedDataParallel``, in words; empty if it does not.
     """
 
     options: str
     dynamic: bool | None
     fullgraph: bool
+    split: str = ""
 
 
 @dataclass(slots=True)
@@ -166,6 +173,7 @@ class RecordedFrame:
             (`guards.pickles`).
         without_hooks: Names of modules in guards -> their dictionaries of hooks that were empty.
         skip: Whether, and how, Dynamo skips the frame.
+        splits: Names of graphs -> the parts into which one was split for ``DistributedDataParallel``.
     """
 
     code: Any
@@ -175,6 +183,15 @@ class RecordedFrame:
     guards: bytes = b""
     without_hooks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skip: Skip | None = None
+    splits: dict[str, SplitGraph] = field(default_factory=dict)
+
+    def compiled(self) -> tuple[str, ...]:
+        """Return the names of the graphs that AOTAutograd has results of: of a split one those of its
+        parts."""
+        groups = (
+            self.splits[name].graphs() if name in self.splits else (name,) for name in self.output.graphs
+        )
+        return tuple(name for group in groups for name in group)
 
 
 class FramesFile(NamedTuple):

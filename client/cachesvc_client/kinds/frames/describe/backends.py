@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..arguments import FrameCall
+from ..split import describe_splitter
 from ..stored import Backend, FrameOutput, RecordedFrame
 from .ambient import changed_settings, setting_words, short
 from .objects import text_of
@@ -23,12 +25,13 @@ _SIZES = _DYNAMO + "automatic_dynamic_shapes"
 """Decides whether a size that changed becomes a variable; ``dynamic=False`` clears it."""
 
 
-def describe_backend(backend: Any, one_graph: bool) -> Backend:
+def describe_backend(backend: Any, call: FrameCall) -> Backend:
     """Return what compiles the graphs of a frame. ``backend``: Inductor's.
 
     Raises ``TypeError`` for an option whose value has no words, such as a function.
     """
-    return Backend(text_of(backend.config), backend.dynamic, one_graph)
+    options, split = text_of(backend.config), describe_splitter(call.compiler)
+    return Backend(options, backend.dynamic, call.one_graph, split)
 
 
 def changed_backend(frame: RecordedFrame, here: Backend) -> str:
@@ -38,6 +41,9 @@ def changed_backend(frame: RecordedFrame, here: Backend) -> str:
     is_whole = _is_whole(output)
     if recorded.options != here.options:
         return "compiled with another mode or other options"
+    if recorded.split != here.split:
+        words = (one.split or "not there" for one in (here, recorded))
+        return "DistributedDataParallel is {}, recorded {}".format(*words)
     if recorded.fullgraph != here.fullgraph and not (here.fullgraph and is_whole):
         return f"compiled with fullgraph={here.fullgraph}, recorded with {recorded.fullgraph}"
     fixed = is_whole and output.of_fixed_sizes and not recorded.dynamic and not here.dynamic

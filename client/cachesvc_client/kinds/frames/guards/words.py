@@ -23,6 +23,7 @@ from ..describe.groups import describe_of_job
 from ..describe.instances import describe_instance, is_instance
 from ..describe.objects import describe, text_of
 from ..describe.optimizers import describe_optimizer, is_optimizer
+from ..describe.sharded import describe_sharding
 
 Words = Callable[[Any, Any, Any], str]
 """Takes the guard, its object and the sizes and strides that the compiled code has for the tensor; returns
@@ -79,8 +80,9 @@ def _identity(guard: Any, value: Any, layout: Any) -> str:
 
 
 def _type(_guard: Any, value: Any, _layout: Any) -> str:
-    """The class of the object, with its attributes by value."""
-    return describe(type(getattr(value, "real_obj", value) if _is_script_object(value) else value))
+    """The class of the object, with its attributes by value, and how a module is sharded."""
+    kind = type(getattr(value, "real_obj", value) if _is_script_object(value) else value)
+    return f"{describe(kind)}{describe_sharding(value)}"
 
 
 def _is_script_object(value: Any) -> bool:

@@ -8,8 +8,11 @@ from typing import Any
 
 from ....graphs import request
 from ....hooks import counters, imports
-from ..names import BUNDLE, INNER
+from ..names import BUNDLE, CACHEABLE, INNER
 from .graph_facts import proven_keys, uncached_graphs
+
+_PART = "_cachesvc_part"
+"""The attribute by which a part of a split graph is told from all others."""
 
 
 class BundledGraphs:
@@ -27,6 +30,7 @@ class BundledGraphs:
         """Put the hooks in place."""
         INNER.install(self._compile_graph)
         BUNDLE.install(self._read_kernels)
+        CACHEABLE.install(self._keep_part)
 
     def prepare(self) -> None:
         """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is
@@ -42,6 +46,24 @@ class BundledGraphs:
 
     def begin(self, _graph: Any, _name: str) -> None:
         """Do nothing: AOTAutograd notes the name of a graph with its result."""
+
+    def begin_part(self, graph: Any, name: str) -> None:
+        """Mark a part of a split graph, so that its key is its own: Dynamo calls each part once with tensors
+        without data, which a part that was found does not know."""
+        setattr(graph, _PART, name)
+
+    def _keep_part(self, call: imports.Call) -> Any:
+        """Have AOTAutograd keep the result of a part, whose first call alone is with tensors without data."""
+        from torch._guards import TracingContext
+
+        context = TracingContext.try_get()
+        if context is None or not hasattr(call.argument("gm"), _PART):
+            return call()
+        before, context.fakify_first_call = context.fakify_first_call, False
+        try:
+            return call()
+        finally:
+            context.fakify_first_call = before
 
     def result(self, name: str) -> Any:
         """Return the result of AOTAutograd for the graph of a name; ``None`` if there is none."""

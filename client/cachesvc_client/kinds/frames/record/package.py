@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import types
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import split
 from ..describe.digests import class_digest
 from ..describe.objects import has_name, traced_functions
 from ..guards import pickles
@@ -44,6 +46,9 @@ class FramePackage:
         self._modules = modules
         self._names: set[str] = set()
         """Global names that the guards read."""
+        self._split: Any = None
+        """The graph that is split now, and the names of its parts."""
+        self._parts: list[str] = []
         self._optimizers: dict[str, Any] = {}
         """The optimizers by the names of their guards, while the frame is traced."""
 
@@ -77,8 +82,17 @@ class FramePackage:
         self.frame.output.modules[alias] = module_name
 
     def add_backend_id(self, backend_id: str, _backend: Any = None) -> None:
-        """Take the name of a compiled graph."""
+        """Take the name of a compiled graph, and of a split one how it calls its parts."""
         self.frame.output.graphs = (*self.frame.output.graphs, backend_id)
+        graph, parts = self._split, self._parts
+        self._split, self._parts = None, []
+        try:
+            if parts:
+                self.frame.splits[backend_id] = split.keep(graph, parts)
+            if self.frame.output.tensors.keys() & {*parts}:
+                raise TypeError("a part of a split graph has tensors that are no inputs of it")
+        except TypeError as error:
+            self.refused = self.refused or str(error)
 
     def add_resume_function(self, code: types.CodeType, _module: str, name: str) -> None:
         """Take a function that goes on after a graph break."""
@@ -107,6 +121,12 @@ class FramePackage:
     def note_tensors(self, graph: str, names: tuple[str, ...]) -> None:
         """Note the names of the tensors that a graph has itself, in the order of its inputs."""
         self.frame.output.tensors[graph] = names
+
+    def note_part(self, graph: Any) -> str:
+        """Return a name for one more part of a graph that is split now."""
+        self._split = graph
+        self._parts.append(f"__part_{secrets.token_hex(8)}")
+        return self._parts[-1]
 
     def note_optimizer(self, name: str, optimizer: Any, arguments: Any) -> None:
         """Note what a trace does with an optimizer, see `guards.optimizers`."""

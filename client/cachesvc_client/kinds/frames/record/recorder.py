@@ -21,14 +21,14 @@ from ....graphs.released import comparison
 from ....hooks import counters, imports
 from .. import eager, stored
 from ..arguments import FrameCall
-from ..describe import ambient
+from ..describe import ambient, failed
 from ..describe.backends import describe_backend
 from ..describe.groups import groups_of_job
 from ..guards import pickles
 from ..guards.pickles import recording_settings
 from ..guards.spoken import line_of
 from ..modules import compiled_modules
-from ..names import BYPASS, GRAPH, INSTALL, OPTIMIZER, SERIALIZE
+from ..names import BYPASS, GRAPH, INSTALL, OPTIMIZER, PART, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .bundled_graphs import BundledGraphs
 from .graph_facts import held_tensors, note_code, note_extent, note_graph
@@ -36,6 +36,7 @@ from .package import FramePackage
 from .reads_hooks import ReadsHooks
 from .restored_graphs import RestoredGraphs
 from .sources import compiled_graphs, drop_texts, make_lean
+from .traced_reads import TracedReads
 
 _BITS = 60
 _ERRORS_OF_RECORDING = ("PackageError", "InternalTorchDynamoError", "AssertionError")
@@ -84,6 +85,7 @@ class Recorder:
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
         OPTIMIZER.install(self._optimizer)
+        PART.install(self._part)
         BYPASS.install(self._bypass)
         self._graphs.install_hooks()
 
@@ -97,7 +99,7 @@ class Recorder:
         from torch._dynamo.package import SerializedCode
 
         try:
-            described = describe_backend(backend, frame_call.one_graph)
+            described = describe_backend(backend, frame_call)
             groups = groups_of_job()
             self._graphs.prepare()
             self._count_globals()
@@ -117,6 +119,7 @@ class Recorder:
         except Exception as error:
             line = line_of(getattr(error, "real_stack", None))
             self.refused[frame_call.name] = f"Dynamo does not compile it{line}: {_first_line(error)}"
+            self._keep_skipped(frame_call, package, reads, error)
             if self.serving and type(error).__name__ in _ERRORS_OF_RECORDING:
                 call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
                 return call.again()
@@ -172,17 +175,19 @@ class Recorder:
             self._frames = []
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
-        results = {graph: self._graphs.result(graph) for _, frame in frames for graph in frame.output.graphs}
+        names = (graph for _, frame in frames for graph in frame.compiled())
+        results = {graph: self._graphs.result(graph) for graph in names}
         for name, frame in frames:
-            if any(results[graph] is None for graph in frame.output.graphs):
+            own = frame.compiled()
+            if any(results[graph] is None for graph in own):
                 self.refused[name] = self._graphs.why_not_kept()
                 continue
-            compiled = [one for graph in frame.output.graphs for one in compiled_graphs(results[graph])]
+            compiled = [one for graph in own for one in compiled_graphs(results[graph])]
             if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
                 self.refused[name] = why
                 continue
             kept.append(frame)
-            graphs |= {graph: _pickled(results[graph]) for graph in frame.output.graphs}
+            graphs |= {graph: _pickled(results[graph]) for graph in own}
         if not any(frame.output.bytecode for frame in kept):
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
@@ -193,7 +198,8 @@ class Recorder:
         # After the graphs are pickled their texts are lean.
         texts = [one.source_code for name in graphs for one in compiled_graphs(results[name])]
         modules = compiled_modules(texts)
-        content = FramesFile(kept, graphs, kept_eager, _sources(), comparison.judged(), modules)
+        judged = comparison.judged(alike=self.serving)
+        content = FramesFile(kept, graphs, kept_eager, _sources(), judged, modules)
         self.saved += len(kept)
         return stored.write(folder, content)
 
@@ -210,6 +216,26 @@ class Recorder:
             self.refused[name] = package.refused
         elif frame.output.bytecode is not None or frame.skip is not None:
             self._frames.append((name, frame))
+
+    def _keep_skipped(
+        self, call: FrameCall, package: FramePackage, reads: TracedReads, error: Exception
+    ) -> None:
+        """Keep that Dynamo skips a function, so that a start does not trace it for that."""
+        facts = package.frame.facts
+        frame = RecordedFrame(
+            package.frame.code, package.frame.backend, FrameFacts(facts.settings, facts.groups)
+        )
+        skipped = FramePackage(frame, {})
+        with self._spending():
+            try:
+                frame.skip = failed.skip_of(error, call)
+                frame.facts.form = failed.form_of(call)
+                skipped.note_reads(reads)
+            except Exception:  # noqa: BLE001 - a torch whose internals differ, or an argument without words
+                return
+        if frame.skip is not None and not skipped.refused:
+            del self.refused[call.name]
+            self._frames.append((call.name, frame))
 
     def _serialize(self, call: imports.Call) -> Any:
         """Write the guards of a frame in the place of PyTorch's own record of them."""
@@ -260,6 +286,14 @@ class Recorder:
         if self._now:
             self._now[-1].note_optimizer(variable.source.name, variable.value, arguments)
         return arguments
+
+    def _part(self, call: imports.Call) -> Any:
+        """Name a part of a split graph, as Dynamo names a whole one."""
+        if self._now:
+            graph, name = call.argument("input_mod"), self._now[-1].note_part(call.args[0].module)
+            graph._backend_id = name
+            self._graphs.begin_part(graph, name)
+        return call()
 
     def _bypass(self, call: imports.Call) -> Any:
         """Have Dynamo go on with the package where a graph has parameters; `_graph` decides."""

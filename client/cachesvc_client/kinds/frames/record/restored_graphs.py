@@ -60,6 +60,9 @@ class RestoredGraphs:
         self._now = name
         del graph._backend_id
 
+    def begin_part(self, _graph: Any, _name: str) -> None:
+        """Do nothing: AOTAutograd caches no part of a split graph, so the entry has none."""
+
     def result(self, name: str) -> Any:
         """Return the result of AOTAutograd for the graph of a name, with the compiled graphs in it; ``None``
         if it was not found whole."""

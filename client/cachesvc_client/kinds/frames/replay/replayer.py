@@ -23,7 +23,7 @@ from ...kind import Comparison
 from .. import gpu_libraries, stored
 from ..arguments import FrameCall
 from ..deferred import read_graph, sources_of_builder
-from ..describe import ambient
+from ..describe import ambient, failed
 from ..describe.backends import changed_backend, changed_setting, describe_backend
 from ..describe.groups import changed_group, groups_of_job, is_of_another_rank
 from ..describe.objects import changed
@@ -32,6 +32,7 @@ from ..eager import EagerGraph, deferred_function_of, function_of
 from ..guards.live import Differs, live_guards, tensors_of
 from ..guards.optimizers import bound
 from ..modules import loaded_from
+from ..split import joined
 from ..stored import Backend, FramesFile, RecordedFrame
 
 _log = logging.getLogger("cachesvc")
@@ -149,6 +150,8 @@ class FrameReplayer:
             raise Differs(why)
         if why := _changed_operator(frame, self._registered):
             raise Differs(why)
+        if frame.facts.form and (failed.raises_at_breaks(call) or frame.facts.form != failed.form_of(call)):
+            raise Differs("Dynamo could not trace it with arguments of another form")
         if frame.skip is not None:
             return _skip(frame)
         required = match.comparison is not None and match.comparison.required
@@ -205,20 +208,28 @@ class _File:
         self._installed.update((id(scope), name) for name in new)
         return new
 
-    def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
-        """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
-        ones."""
+    def function(self, name: str, frame: RecordedFrame, comparison: Comparison | None) -> Any:
+        """Return what the bytecode of a frame calls under the name of a graph."""
         import torch
 
+        if (parts := frame.splits.get(name)) is None:
+            compiled = self._graph(name, comparison)
+        else:
+            graphs = {part.graph: self._graph(part.graph, comparison) for part in parts.parts}
+            compiled = joined(parts, graphs)
+        return torch._dynamo.disable(_as_plain(compiled) if name in frame.output.as_plain else compiled)
+
+    def _graph(self, name: str, comparison: Comparison | None) -> Any:
+        """Return a compiled graph."""
         with sources_of_builder(self._content.sources), loaded_from(self._content.compiled):
             compiled = read_graph(self._content.graphs[name]).after_deserialization()
         if comparison is not None:
             compiled = _watched(comparison, self._content.eager[name], compiled)
-        return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
+        return compiled
 
     def not_comparable(self, frame: RecordedFrame) -> str:
         """Return why the canary cannot compare a graph of the frame, or an empty text."""
-        return next((why for name in frame.output.graphs if (why := self._content.eager[name].refused)), "")
+        return next((why for name in frame.compiled() if (why := self._content.eager[name].refused)), "")
 
 
 def _watched(comparison: Comparison, eager: EagerGraph, compiled: Any) -> Any:
@@ -256,7 +267,7 @@ class _Here(NamedTuple):
 def _here(call: FrameCall, backend: Any) -> _Here:
     """Return the facts of this process. Raises ``Differs`` where one has no words."""
     try:
-        described = describe_backend(backend, call.one_graph)
+        described = describe_backend(backend, call)
         return _Here(described, ambient.settings(backend.config), groups_of_job())
     except TypeError as error:
         raise Differs(str(error)) from None
@@ -318,7 +329,7 @@ def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any
     frame = match.frame
     for name in match.file.to_install(call.globals, frame.output.graphs):
         with config.patch({**options, **_IN_THIS_PROCESS}):
-            graph = match.file.graph(name, match.comparison, name in frame.output.as_plain)
+            graph = match.file.function(name, frame, match.comparison)
             call.globals[name] = _with_tensors(graph, name, match.frame, call)
     for name, serialized in frame.output.resumes.items():
         if name not in call.globals:
