@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from cachesvc_client.graphs.code.followed import FollowedCode
-from cachesvc_client.graphs.released.passes import described
+from cachesvc_client.graphs.code.passes import described
 
 
 def timed(call: Callable[[Pass, list[str]], None]) -> Callable[[Pass, list[str]], None]:

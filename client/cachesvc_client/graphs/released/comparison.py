@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..code.followed import FollowedCode
+from ..code.passes import described as description
 from . import (
     classes,
     in_place,
@@ -30,7 +31,6 @@ from . import (
     modules,
     namespaces,
     native,
-    passes,
     presence,
     registered,
     signatures,
@@ -72,13 +72,15 @@ class Changes:
 class _Namespace:
     """Holds one module or class, its names as they were judged last, and what was not torch's own there."""
 
-    __slots__ = ("changed", "holder", "keys", "names", "values")
+    __slots__ = ("changed", "data", "holder", "keys", "names", "values")
 
     def __init__(self, holder: Any, is_own: bool) -> None:
         """``is_own``: whether torch's own code put all values there."""
         self.holder = holder
         self.names = _names_of(holder)
         self.changed: dict[str, Any] = {}
+        self.data: dict[str, Any] = {}
+        """What was put under the names of data first that lead to something else since."""
         self._keep()
         if is_own and known.are_files_known(self.values):
             in_place.keep(self.values)
@@ -90,6 +92,7 @@ class _Namespace:
 
     def judge(self) -> None:
         """Judge all values."""
+        before = dict(zip(self.keys, self.values, strict=True))
         self._keep()
         self.changed = {}
         if _is_of_operators(self.holder):
@@ -100,7 +103,21 @@ class _Namespace:
             return
         in_place.compare(self.values)
         found = classes.class_changes if isinstance(self.holder, type) else modules.module_changes
-        self.changed = dict(found(self.holder))
+        self.changed = {**self._data_changes(before), **dict(found(self.holder))}
+
+    def _data_changes(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Return what stands in the place of data: of what is no code, and torch's own text does not put
+        there later."""
+        for name, first in before.items():
+            if (value := self.names.get(name, first)) is first or callable(value):
+                continue
+            if callable(first) or known.is_constant(self.holder, name):
+                self.data.setdefault(name, first)
+        return {
+            name: self.names[name]
+            for name, first in self.data.items()
+            if name in self.names and not known.are_alike(self.names[name], first)
+        }
 
 
 class _Part:
@@ -306,7 +323,7 @@ def changes() -> Changes:
         if value is presence.REMOVED:
             described[place] = "nothing"
             continue
-        followed = FollowedCode([passes.described(value)])
+        followed = FollowedCode([description(value)])
         described[place] = f"{_in_words(value)} code {followed.digest}"
         # A pass that says what it is by a `uuid` is known to PyTorch, whatever else its class reads.
         if followed.unknown and not hasattr(value, "uuid"):

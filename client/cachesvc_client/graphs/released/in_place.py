@@ -3,8 +3,9 @@ variables around it.
 
 What stands under the name is the same object, so a walk over names does not see it. CPython tells audit hooks
 before a function gets other code or defaults; `watch` keeps what each function of torch had before. What was
-changed before `watch` is found by `compare`, with the code that Python loads from torch's files. No one is
-told of a variable in a closure: `keep` keeps the functions in closures as they were judged.
+changed before `watch` is found by `compare`, with the code that Python loads from torch's files, and with the
+texts of these. No one is told of a variable in a closure: `keep` keeps the functions in closures as they were
+judged, and of those that a wrapper says that it wraps it tells whether they are there.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ from typing import Any
 _EVENT = "object.__setattr__"
 """The event of an assignment to one of these attributes (CPython, ``Objects/funcobject.c``)."""
 _NAMES = ("__code__", "__defaults__", "__kwdefaults__")
-
-_Written = tuple[types.CodeType, types.CodeType]
-"""The code of a function, and the code around it."""
 
 _before: dict[int, tuple[types.FunctionType, tuple[Any, ...]]] = {}
 """Id of a function that was assigned to -> the function, and what it had first."""
@@ -145,45 +143,86 @@ _HOLDERS = frozenset((types.FunctionType, staticmethod, classmethod, property))
 def forget() -> None:
     """Let go of what was judged."""
     _cells.clear()
+    _compared.clear()
 
 
 def compare(values: Iterable[Any]) -> None:
     """Compare torch's functions with the code that Python loads from their files, if torch was loaded before
     `watch`: reads the files. What no file tells is judged by its name alone, elsewhere."""
-    for value in values if is_late() else ():
-        function: Any = value.fget if type(value) is property else value
-        function = function.__func__ if type(function) in (staticmethod, classmethod) else function
-        while type(function) is types.FunctionType:
+    waiting = [value for value in values if type(value) in _HOLDERS] if is_late() else []
+    while waiting:
+        function: Any = waiting.pop()
+        kind = type(function)
+        if kind is staticmethod or kind is classmethod:
+            waiting.append(function.__func__)
+        elif kind is property:
+            waiting += [function.fget, function.fset]
+        elif kind is types.FunctionType and id(function) not in _compared:
+            _compared[id(function)] = function
             if not _is_as_written(function):
                 _found.setdefault(f"{function.__module__}.{function.__qualname__}")
-            function = function.__dict__.get("__wrapped__")
+            waiting += _functions_around(function)
+
+
+_compared: dict[int, types.FunctionType] = {}
+"""Functions that were compared with their files."""
+
+
+def _functions_around(function: types.FunctionType) -> list[Any]:
+    """Return the functions that a function wraps, and those in its closure."""
+    found = [function.__dict__["__wrapped__"]] if "__wrapped__" in function.__dict__ else []
+    return found + [one for one in _contents(function) if type(one) is types.FunctionType]
+
+
+def _contents(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty one
+            yield cell.cell_contents
 
 
 def _is_as_written(function: types.FunctionType) -> bool:
     from ..code.constants import code_digest
-    from . import known
+    from . import defaults, known
 
     code = function.__code__
     if not known.is_torchs(code):
         return True
+    if not (_holds_what_it_wraps(function) and defaults.are_given(function)):
+        return False
     written = _code_of_file(code.co_filename, function.__module__).get((code.co_firstlineno, code.co_name))
     if written is None:
         return True
     own = code_digest(code)
-    return any(own == code_digest(one) and _are_given(function, around) for one, around in written)
+    return any(own == code_digest(one) for one in written)
 
 
-def _are_given(function: types.FunctionType, around: types.CodeType) -> bool:
-    """Return whether the code around a function has its defaults. Of numbers, those with a fraction alone
-    are compared: a file gives whole ones by names, too, such as a member of an enumeration."""
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    given = {repr(each) for one in around.co_consts for each in (one if type(one) is tuple else (one,))}
-    return all(repr(one) in given for one in defaults if type(one) in (float, str))
+_BY_NAME = "sym_node.py"
+"""The file of wrappers that find what they wrap by its name."""
+
+
+def _holds_what_it_wraps(function: types.FunctionType) -> bool:
+    """Return whether the closure of a wrapper has the function that the wrapper says that it wraps, or has a
+    wrapper of it. A wrapper without a function in its closure calls another one."""
+    wrapped = function.__dict__.get("__wrapped__")
+    waiting = [one for one in _contents(function) if type(one) is types.FunctionType]
+    if type(wrapped) is not types.FunctionType or not waiting:
+        return True
+    if function.__code__.co_filename.endswith(_BY_NAME):
+        return True
+    seen = {id(function)}
+    while waiting:
+        one = waiting.pop()
+        if one is wrapped:
+            return True
+        if id(one) not in seen:
+            seen.add(id(one))
+            waiting += [each for each in _contents(one) if type(each) is types.FunctionType]
+    return False
 
 
 @functools.cache
-def _code_of_file(file: str, module: str) -> dict[tuple[int, str], list[_Written]]:
-    """Return the code of all functions of a file by first line and name, each with the code around it."""
+def _code_of_file(file: str, module: str) -> dict[tuple[int, str], list[types.CodeType]]:
+    """Return the code of all functions of a file by first line and name."""
     loader = getattr(getattr(sys.modules.get(module), "__spec__", None), "loader", None)
     if loader is None or not hasattr(loader, "get_code") or getattr(loader, "path", "") != file:
         return {}
@@ -191,14 +230,14 @@ def _code_of_file(file: str, module: str) -> dict[tuple[int, str], list[_Written
         top = loader.get_code(module)
     except Exception:  # noqa: BLE001 - a loader of any kind; no code is no answer
         return {}
-    found: dict[tuple[int, str], list[_Written]] = {}
-    for one, around in _inside(top) if top is not None else ():
-        found.setdefault((one.co_firstlineno, one.co_name), []).append((one, around))
+    found: dict[tuple[int, str], list[types.CodeType]] = {}
+    for one in _inside(top) if top is not None else ():
+        found.setdefault((one.co_firstlineno, one.co_name), []).append(one)
     return found
 
 
-def _inside(code: types.CodeType) -> Iterator[_Written]:
+def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
     for one in code.co_consts:
         if type(one) is types.CodeType:
-            yield one, code
+            yield one
             yield from _inside(one)

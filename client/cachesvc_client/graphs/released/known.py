@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from .source import source
 
 _LIBRARIES = (
     "sympy", "mpmath", "numpy", "torchgen", "triton", "typing_extensions", "networkx", "jinja2", "filelock",
@@ -138,3 +141,24 @@ def owner_of(function: Any) -> Any:
     owner = getattr(function, "__self__", None)
     of_module = isinstance(owner, types.ModuleType) or type(owner).__name__.startswith(OF_PYBIND)
     return None if of_module else owner
+
+
+_PLAIN_DATA = frozenset((str, int, float, bool, complex, bytes, type(None)))
+
+
+def is_constant(holder: Any, name: str) -> bool:
+    """Return whether a name leads to data that the text of its module or class puts there once.
+
+    Data that the text puts there again, such as in a function, are state.
+    """
+    if name.startswith("__"):
+        return False
+    module = sys.modules.get(holder.__module__) if isinstance(holder, type) else holder
+    text = source(str(getattr(module, "__file__", ""))).text
+    again = rf"\bglobal [^\n]*\b{re.escape(name)}\b|\.{re.escape(name)}(?:: [^\n=]+)? [-+*|]?= "
+    return re.search(again, text) is None and len(re.findall(rf"\b{re.escape(name)}\b", text)) > 0
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Return whether two values are one object, or equal plain values of one type."""
+    return one is other or (type(one) is type(other) in _PLAIN_DATA and repr(one) == repr(other))

@@ -39,6 +39,8 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     file = str(names.get("__file__"))
     for name, value in list(names.items()):
         kind = type(value)
+        if kind is types.ModuleType and not _is_module_of(source(file), module, name, value):
+            yield name, value
         if kind in STATE:
             continue
         if kind is types.FunctionType:
@@ -50,14 +52,37 @@ def module_changes(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
                 continue
         elif issubclass(kind, type) and value.__qualname__ == name and is_own_module(value.__module__ or ""):
             continue
-        if kind.__module__ in _TYPING and kind is not types.FunctionType and kind not in OPENED_SET:
-            continue
-        if (
-            (kind is types.FunctionType or callable(value))
-            and not _of_module(source(file), file, module, name, value)
-            and not is_added_to_module(module, name)
-        ):
+        if _is_data(value):
+            if name in source(file).classes:
+                yield name, value
+        elif not (_of_module(source(file), file, module, name, value) or is_added_to_module(module, name)):
             yield name, value
+
+
+def _is_data(value: Any) -> bool:
+    kind = type(value)
+    if kind is types.FunctionType or kind in OPENED_SET:
+        return False
+    return kind.__module__ in _TYPING or not callable(value)
+
+
+def _is_module_of(text: Source, module: types.ModuleType, name: str, value: types.ModuleType) -> bool:
+    """Return whether a module is the one that Python imports under its name, and the text says that it stands
+    under this one."""
+    full = value.__name__
+    last = full.rpartition(".")[2]
+    if full.startswith("torch._C.") and getattr(sys.modules["torch._C"], last, None) is value:
+        return True  # in no table of Python's
+    if sys.modules.get(full) is not value or not is_own_module(full):
+        return False
+    if value is module or full in (name, f"{module.__name__}.{name}") or not has_name(text.text, name):
+        return True
+    where, there = text.imports.get(name, ("", ""))
+    if where and vars(_module(where, module)).get(there) is value:
+        return True
+    if imported := re.findall(rf"(?m)^\s*import ([\w.]+) as {re.escape(name)}\b", text.text):
+        return full in imported
+    return last == name or text.names_together(name, {last})
 
 
 def _of_module(text: Source, file: str, module: types.ModuleType, name: str, value: Any) -> bool:

@@ -1,7 +1,8 @@
 """Finds the patterns in Inductor's own passes that a program added, and those of torch's that it removed.
 
 A pass is noted under its place when it is first seen there, and so is each pattern that it has then or gets
-later. Torch removes none.
+later. Torch removes none. Of a pass that was there before `watch`, its module's text says which functions
+handle a pattern, and the pass itself how many replacements it got.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ _places: dict[str, Any] = {}
 """Place -> the pass that stood there first."""
 _own: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Patterns that were judged to be torch's own."""
+_late: dict[str, Any] = {}
+"""Modules with passes that were there before `watch`, by name."""
 
 
 def watch() -> None:
     """Note the passes of each module when that was imported. Safe to call again."""
+    _late.update((name, one) for name, one in list(sys.modules.items()) if name.startswith(f"{_PASSES}."))
     for name in ("pre_grad", "joint_graph", "post_grad", "split_cat"):
         imports.when_imported(f"{_PASSES}.{name}", note_module)
 
@@ -77,6 +81,25 @@ def changed(is_own: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
             yield place, presence.REMOVED
         yield from _missing(place, first, is_own)
         yield from _moved(place, first)
+    yield from _removed_before(now) if _late else ()
+
+
+def _removed_before(now: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the functions of torch's that handle no pattern, though their module's text registers them, and
+    the passes with fewer replacements than they got."""
+    from . import registrations  # an early attach does not need it
+
+    entries = {place: _entries(one) for place, one in now.items()}
+    handlers = {id(getattr(entry, "handler", None)) for several in entries.values() for _, entry in several}
+    for name, module in _late.items():
+        for function in registrations.handlers(module):
+            if function in vars(module) and id(vars(module)[function]) not in handlers:
+                yield f"{name}.{function}, the handler of a pattern", presence.REMOVED
+    for place, one in now.items():
+        seen = sum(map(len, getattr(one, "seen_patterns", {}).values()))
+        there = {id(entry) for _, entry in entries[place] if hasattr(entry, "normalize_args")}
+        if seen > len(there):
+            yield f"{place}, {seen - len(there)} replacements", presence.REMOVED
 
 
 def _foreign(place: str, one: Any, is_own: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
@@ -145,3 +168,4 @@ def forget() -> None:
     _places.clear()
     _noted.clear()
     _own.clear()
+    _late.clear()

@@ -1,13 +1,14 @@
 """Finds entries that a program removed from torch's tables.
 
 The keys of a table are noted when the import of its module ends, and again whenever the table is judged,
-since torch adds entries later. An entry is removed if its key was noted and is not there any more. An entry
-that a program removed after torch's import and before cachesvc was attached is not found.
+since torch adds entries later. An entry is removed if its key was noted and is not there any more. Of a table
+that was there before `watch` the keys are noted that torch's sources register.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "custom_backend_codegen_configs",
     ),
     "torch._inductor.choices": ("_REGISTERED",),
+    "torch._subclasses.fake_impls": ("op_implementations_dict", "op_implementations_checks"),
 }
 """Other tables, from an operator or a device to functions and classes."""
 
@@ -39,12 +41,16 @@ REMOVED = object()
 
 _present: dict[str, set[Any]] = {}
 """Table -> the keys that torch itself put there."""
+_late: set[str] = set()
+"""Tables that were there before `watch`, and were not judged yet."""
 
 
 def watch() -> None:
     """Note each table when its module was imported. Safe to call again."""
     for tables in (DECOMPOSITIONS, LOWERINGS, OTHERS):
         for module, names in tables.items():
+            if module in sys.modules:
+                _late.update(f"{module}.{name}" for name in names)
             imports.when_imported(module, functools.partial(_note_tables, names))
 
 
@@ -61,9 +67,15 @@ def note(table: str, keys: Iterable[Any]) -> None:
 
 def missing(table: str, keys: Collection[Any]) -> list[Any]:
     """Return the keys that were noted for a table and are not in it now."""
+    if table in _late:
+        from . import registrations  # an early attach does not need it
+
+        _late.remove(table)
+        note(table, registrations.of_table(table))
     return list(_present.get(table, set()) - set(keys))
 
 
 def forget() -> None:
     """Let go of what was noted."""
     _present.clear()
+    _late.clear()

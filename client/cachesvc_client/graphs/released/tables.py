@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
+import operator
 import re
 import sys
 import types
@@ -49,6 +51,7 @@ def _named(tables: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Mapping
     for module, names in tables.items():
         for name in names:
             value = getattr(sys.modules.get(module), name, None)
+            value = dict(enumerate(value)) if isinstance(value, list) else value
             yield f"{module}.{name}", value if isinstance(value, dict) else {}
 
 
@@ -74,6 +77,7 @@ def _entries(place: str, table: Mapping[Any, Any], is_own: Any) -> list[tuple[st
         if not (are_known({name: value}) or is_own(key, value)):
             found.append((name, value))
     in_place.keep(new)
+    in_place.compare(new)
     others = {name for name, _ in found}
     found += [(f"{place}[{key}]", presence.REMOVED) for key in presence.missing(place, table)]
     presence.note(place, (key for key in keys if f"{place}[{key}]" not in others))
@@ -208,37 +212,70 @@ class _Operators:
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._tables: list[Mapping[Any, Any]] = []
+        self._holders: list[dict[str, Any]] = []
+        """The attributes of the operators: a program may put another dict in the place of ``py_kernels``."""
+        self._others: list[Mapping[Any, Any]] = []
+        """The other tables."""
         self._functions: list[Any] = []
         self._changed: list[tuple[str, Any]] = []
+        self._present: dict[str, dict[int, tuple[Any, ...]]] = {name: {} for name in _KERNELS}
+        """Table -> of an operator's attributes, by address, the keys for which torch itself put a function
+        there."""
 
     def functions(self, ops: Any) -> list[Any]:
         """Return all functions in the tables."""
         packets = _packets(ops)
         sizes = list(map(len, map(vars, packets)))
         if sizes != self._sizes:
-            # The tables alone: thousands of new tuples would make Python collect garbage, which takes longer.
-            self._sizes, self._tables = sizes, [table for *_, table in _kernel_tables(packets)]
-            self._functions, self._changed = [], []
-        return [value for table in self._tables if table for value in list(table.values())]
+            # The attributes alone: thousands of new tuples would make Python collect garbage, which takes
+            # longer.
+            self._sizes = sizes
+            self._holders = [held for _, held in _holders(packets) if _KERNELS[0] in held]
+            self._others = [held[name] for held in self._holders for name in _KERNELS[1:] if name in held]
+        tables = itertools.chain(map(_PY_KERNELS, self._holders), self._others)
+        return [value for table in tables if table for value in list(table.values())]
 
     def changed(self, ops: Any) -> list[tuple[str, Any]]:
-        """Return place and function for each function of a program."""
+        """Return place and function for each function of a program, and for each of torch's that is not
+        there."""
         functions = self.functions(ops)
         if len(functions) != len(self._functions) or not all(map(_is, functions, self._functions)):
-            self._functions, self._changed = functions, []
-            if not all(id(value) in _own_kernels for value in functions):
-                self._changed = self._foreign(ops)
+            self._functions, self._changed = functions, list(self._judge(ops))
         return self._changed
 
-    @staticmethod
-    def _foreign(ops: Any) -> list[tuple[str, Any]]:
-        return [
-            (f"{operator}.{name}[{getattr(key, '__qualname__', key)}]", value)
-            for operator, name, table in _kernel_tables(_packets(ops))
-            for key, value in list(table.items())
-            if not _is_own_function(value)
-        ]
+    def _judge(self, ops: Any) -> Iterator[tuple[str, Any]]:
+        if in_place.is_late() and not self._present[_KERNELS[0]]:
+            from . import registrations  # an early attach does not need it
+
+            for one, key in registrations.kernels():
+                kept = self._present[_KERNELS[0]]
+                kept[id(vars(one))] = (*kept.get(id(vars(one)), ()), key)
+        all_own = all(id(value) in _own_kernels for value in self._functions)
+        for name, kept in self._present.items():
+            if name != _KERNELS[0] and not (kept or any(self._others)):
+                continue  # on a torch as released
+            for held in self._holders:
+                table = held.get(name) or {}
+                keys = tuple(table)
+                if not all_own or kept.setdefault(id(held), keys) != keys:
+                    yield from self._judge_table(ops, held, name, table)
+
+    def _judge_table(
+        self, ops: Any, held: dict[str, Any], name: str, table: Mapping[Any, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        present = self._present[name].get(id(held), ())
+        own = [key for key, value in list(table.items()) if _is_own_function(value)]
+        found = {key: value for key, value in list(table.items()) if key not in own}
+        found |= {key: presence.REMOVED for key in present if key not in table}
+        self._present[name][id(held)] = tuple(dict.fromkeys((*present, *own)))
+        for key, value in found.items():
+            one = next(one for one, attributes in _holders(_packets(ops)) if attributes is held)
+            yield f"{one}.{name}[{getattr(key, '__qualname__', key)}]", value
+
+
+_KERNELS = ("py_kernels", "python_key_table", "functorch_table")
+"""The attributes of an operator that are tables of functions."""
+_PY_KERNELS: Any = operator.itemgetter(_KERNELS[0])
 
 
 def _packets(ops: Any) -> list[Any]:
@@ -247,14 +284,12 @@ def _packets(ops: Any) -> list[Any]:
     return [one for space in spaces for one in list(space.values()) if hasattr(one, "__dict__")]
 
 
-def _kernel_tables(packets: list[Any]) -> Iterator[tuple[Any, str, Mapping[Any, Any]]]:
-    """Yield the tables of functions that operators have, each with its operator and name."""
+def _holders(packets: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield operators and their overloads, each with its attributes."""
     for packet in packets:
         for one in (packet, *vars(packet).values()):
-            held = getattr(one, "__dict__", {})
-            for name in ("py_kernels", "python_key_table", "functorch_table"):
-                if (table := held.get(name)) is not None:
-                    yield one, name, table
+            if held := getattr(one, "__dict__", None):
+                yield one, held
 
 
 _operators = _Operators()

@@ -15,6 +15,7 @@ from . import (
     nested,
     objects,
     operators,
+    outside,
     patched,
     patched_modules,
     reads,
@@ -50,4 +51,5 @@ GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
     "unseen": unseen.of_unseen,
     "between": unseen.of_between,
     "untold": untold.of_untold,
+    "outside": outside.of_outside,
 }

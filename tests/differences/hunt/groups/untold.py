@@ -27,9 +27,7 @@ _CONTAINERS = {
     "an OrderedDict": "D = collections.OrderedDict([(30 if CHANGED else 2, 1)])",
     "a dict of a program": "class Own(dict):\n    pass\nD = Own([(30 if CHANGED else 2, 1)])",
 }  # fmt: skip
-_TEXTS = (
-    "A = [t for t in map(str, range(99)) if hash(t) % 8 == 3][:3]\nD = {kind}(A[::-1] if CHANGED else A)\n"
-)
+_TEXTS = "A = [t for t in map(str, range(10, 99)) if hash(t) % 8 == 0][:3]\nD = {kind}(A[::-1] if CHANGED else A)\n"
 _ORDERS = {
     "a loop": "[t for t in D if t in D][0]", "join": "A[0] in D and ','.join(D)", "next": "A[0] in D and next(iter(D))",
     "a union": "A[0] in D and [*(D | {'z'})][0]", "an extend": "A[0] in D and [*D][0]", "enumerate": "'x' not in D and [*enumerate(D)][0][1]",

@@ -8,6 +8,7 @@ the CPU, autocast, a softmax, and a collective where the process is of a job.
 
 from __future__ import annotations
 
+import _locale
 import contextlib
 import functools
 import hashlib
@@ -81,10 +82,18 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
         **{f"torch._dynamo.config.{name}": value for name, value in _settings(dynamo_config).items()},
         "float32 matmul precision": torch.get_float32_matmul_precision(),
         "default device": str(torch.get_default_device()),
+        **_of_interpreter(),
     }
     return {name: _short(text) for name, text in parts.items()} | {
         name: short(value) for name, value in values.items()
     }
+
+
+def _of_interpreter() -> dict[str, Any]:
+    """Return the settings of the interpreter by which Python's own functions answer, of which Dynamo makes
+    constants."""
+    digits = getattr(sys, "get_int_max_str_digits", lambda: None)  # Python 3.10.7
+    return {"digits of whole numbers": digits(), "locale of numbers": _locale.setlocale(_locale.LC_NUMERIC)}
 
 
 def short(value: Any) -> str:

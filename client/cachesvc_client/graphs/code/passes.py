@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..code.reading import cells_of
+from .reading import cells_of
 
 _MAKE = frozenset(("__init__", "__new__", "__post_init__"))
 """Methods that run before an object is used: what they write, it was made with."""
