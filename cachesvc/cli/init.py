@@ -69,7 +69,7 @@ def init(
 
 
 def _refuse_misplaced(command: list[str], options: set[str]) -> None:
-    """Refuse options of this command after a script: they would go to the script, and nobody would know."""
+    """Refuse options of this command after a script: the script would get them, and no line say so."""
     script = command[0]
     flag = next((word for word in command[1:] if word.partition("=")[0] in options), None)
     if flag is not None and script.endswith(".py"):

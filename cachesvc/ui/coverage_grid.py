@@ -54,7 +54,7 @@ def cover(
     grid = entries.rows(rows)
     deciding = {cell.entry for row in grid for cell in row.cells if cell.state == "warm"}
     heads = {row.entry: row.revision for _, answer in rows for row in answer.revisions}
-    traced = frozenset(one for one in deciding & heads.keys() if _traces(viewer, heads[one]))
+    traced = frozenset(one for one, head in heads.items() if one in deciding and _traces(viewer, head))
     return Coverage(str(chosen), entries.targets, with_traces(grid, traced), bool(changes)), environments
 
 

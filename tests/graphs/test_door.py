@@ -138,7 +138,7 @@ def test_a_pattern_of_torchs_that_is_taken_out_is_found(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         first, _, last = post_grad.pass_patterns
         patch.setattr(post_grad, "pass_patterns", [first, type(passes)(), last])
-        assert [*comparison.changes().described] == [place]
+        assert place in comparison.changes().described
 
 
 def test_patterns_of_torchs_in_another_order_are_found() -> None:

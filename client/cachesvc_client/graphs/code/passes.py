@@ -17,7 +17,7 @@ from .reading import cells_of
 _MAKE = frozenset(("__init__", "__new__", "__post_init__"))
 """Methods that run before an object is used: what they write, it was made with."""
 _CHANGE = frozenset("add append clear discard extend insert pop popitem remove setdefault update".split())
-"""Methods that change the container that an attribute holds."""
+"""Methods that change the container which is the value of an attribute."""
 
 
 def described(value: Any) -> Any:
