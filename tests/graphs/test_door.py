@@ -122,6 +122,17 @@ def test_what_stands_in_the_place_of_torchs_own_is_found(
     assert len(found) == 1 and found[0].endswith(f".{name}"), found
 
 
+def test_what_torch_puts_into_its_own_classes_while_it_runs_is_no_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``DistributedDataParallel`` keeps the module that runs in an attribute of the class."""
+    wrapped = torch.nn.parallel.DistributedDataParallel
+    assert comparison.changes().described == {}
+    for value in (torch.nn.ReLU(), None, torch.nn.GELU()):
+        monkeypatch.setattr(wrapped, "_active_ddp_module", value)
+        assert comparison.changes().described == {}, value
+
+
 def test_a_pattern_of_torchs_that_is_taken_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the pattern stays for calls of another operator, and where a pass is replaced."""
     post_grad: Any = importlib.import_module("torch._inductor.fx_passes.post_grad")

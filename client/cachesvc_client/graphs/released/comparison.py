@@ -111,7 +111,7 @@ class _Namespace:
         for name, first in before.items():
             if (value := self.names.get(name, first)) is first or callable(value):
                 continue
-            if callable(first) or known.is_constant(self.holder, name):
+            if known.is_constant(self.holder, name, first):
                 self.data.setdefault(name, first)
         return {
             name: self.names[name]

@@ -146,17 +146,20 @@ def owner_of(function: Any) -> Any:
 _PLAIN_DATA = frozenset((str, int, float, bool, complex, bytes, type(None)))
 
 
-def is_constant(holder: Any, name: str) -> bool:
-    """Return whether a name leads to data that the text of its module or class puts there once.
+def is_constant(holder: Any, name: str, value: Any) -> bool:
+    """Return whether a name leads to a value that the text of its module or class puts there once: to a
+    function or class, or to data that the text names.
 
-    Data that the text puts there again, such as in a function, are state.
+    What the text puts there again, such as in a function, is state.
     """
-    if name.startswith("__"):
+    if name.startswith("__") and not callable(value):
         return False
     module = sys.modules.get(holder.__module__) if isinstance(holder, type) else holder
     text = source(str(getattr(module, "__file__", ""))).text
     again = rf"\bglobal [^\n]*\b{re.escape(name)}\b|\.{re.escape(name)}(?:: [^\n=]+)? [-+*|]?= "
-    return re.search(again, text) is None and len(re.findall(rf"\b{re.escape(name)}\b", text)) > 0
+    if re.search(again, text) is not None:
+        return False
+    return callable(value) or re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
 def are_alike(one: Any, other: Any) -> bool:
