@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import regex
 import torch
 
 from cachesvc_client.graphs import door, keys
@@ -245,6 +246,8 @@ class Changed(Holder):
         ({1: 2, 3: 4}, {3: 4, 1: 2}),
         (types.MappingProxyType({"a": 1}), types.MappingProxyType({"a": 2})),
         (range(3), range(4)),
+        (regex.compile("a"), regex.compile("b")),
+        (regex.compile(r"\L<a>", a=["x"]), regex.compile(r"\L<a>", a=["y"])),
     ],
 )
 def test_what_code_reaches_is_in_the_digest(one: Any, other: Any) -> None:

@@ -65,8 +65,9 @@ def describe_plain(value: Any) -> str | None:
         return name
     if kind.__module__ in ("typing", "types", "typing_extensions") and kind.__name__ in _TYPING:
         return f"{name} {value!r}" if " at 0x" not in repr(value) else name
-    if name == "re.Pattern":
-        return f"pattern {value.pattern!r} {value.flags}"
+    if name in ("re.Pattern", "_regex.Pattern"):  # the second is of the package regex, which vLLM reads
+        lists = {key: sorted(map(repr, one)) for key, one in getattr(value, "named_lists", {}).items()}
+        return f"pattern {value.pattern!r} {value.flags} {sorted(lists.items()) or ''}"
     if kind.__module__ == "numpy" or kind.__module__.startswith("numpy."):
         return _array(value)
     torch = sys.modules.get("torch")
