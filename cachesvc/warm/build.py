@@ -155,6 +155,7 @@ class EntryBuild:
             reasons = judge.remaining_work(replay)
             if not reasons:
                 return replay
+            reasons += judge.other_keys(replay, self.keys)
             if replay.error or self.replays == MAX_REPLAYS:
                 prefix = "" if replay.error else f"not settled after {self.replays} fresh processes: "
                 raise BuildFailed((prefix + "; ".join(reasons),), replay, replay.trace)

@@ -11,6 +11,7 @@ from cachesvc.warm.worker.phase import PhaseResult, Times
 from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation, TorchWork
+from cachesvc_client.wire.manifest.key_components import KeyFacts
 
 QUIET = PhaseResult("replay", observation=Observation(torch=TorchWork(fx_hits=3, aot_hits=3)))
 EXACT = PhaseResult("compile", comparisons={"a": Compared(0.0, 1.0, 0.1)})
@@ -59,6 +60,19 @@ def test_added_files_errors_and_missing_observations_are_not_settled():
     assert judge.remaining_work(replace(QUIET, error="it died")) == ("the replay failed: it died",)
     assert judge.remaining_work(PhaseResult("replay"))
     assert not judge.verdict(EXACT, replace(QUIET, error="it died")).warm
+
+
+def test_a_key_that_is_another_one_in_each_process_is_told_with_what_differs():
+    def keys(digits: str, key: str) -> KeyFacts:
+        text = f"ns::twice code reads what has no description ({digits})"
+        return KeyFacts({key: {"python_operators[0]": text}})
+
+    replay = PhaseResult("replay", observation=Observation(), keys=keys("ab", "afirst"))
+    [reason] = judge.other_keys(replay, keys("cd", "asecond"))
+    assert reason.startswith(
+        "PyTorch's key differs from the builder's: code of an operator: 0: here ns::twice"
+    )
+    assert judge.other_keys(replay, replay.keys) == judge.other_keys(replay, None) == ()
 
 
 def test_work_that_no_cache_saves_is_reported_with_its_meaning():

@@ -23,7 +23,7 @@ from typing import Any
 from ..hooks import imports
 from ..hooks.table import Hook
 from ..wire.manifest.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
-from . import ambient, door
+from . import ambient, door, operators
 
 _log = logging.getLogger("cachesvc")
 
@@ -52,6 +52,8 @@ _BUILDER = "builder"
 """The component that stands for the age of the entry's builder, the likely cause before all others."""
 _OLDER = "published before cachesvc put {} into PyTorch's key: warm again"
 """Text for an entry whose builder had no hooks for some parts of the key."""
+_OWN_TEXTS = (*door.PARTS, operators.ATTRIBUTE)
+"""Components whose texts are cachesvc's own: they name a place or a reason."""
 _WORDS = {
     _BUILDER: _BUILDER,
     "grad_enabled": "grad mode",
@@ -165,7 +167,7 @@ def parse_lines(lines: Iterable[str]) -> dict[str, str]:
             continue
         component = name if part is None else f"{name}[{part}]"
         if len(component) <= MAX_TEXT:
-            components[component] = _long_text(digest, text) if name in door.PARTS else _text(digest, text)
+            components[component] = (_long_text if name in _OWN_TEXTS else _text)(digest, text)
     return components
 
 
