@@ -34,8 +34,8 @@ def remaining_work(replay: PhaseResult) -> tuple[str, ...]:
 
 
 def other_keys(replay: PhaseResult, before: KeyFacts | None) -> tuple[str, ...]:
-    """Return how the keys that a replay saved differ from those of the compile before, the likely cause alone:
-    such keys are other ones in each process."""
+    """Return how the keys that a replay saved differ from those of the compile before it: the likely cause
+    alone. Such keys are other ones in each process."""
     if replay.keys is None or before is None:
         return ()
     saved = {key: replay.keys.of(key) for key in replay.keys.keys}
