@@ -15,7 +15,7 @@ from ..keys import CORE
 from . import presence, source
 
 _MODULE = "torch._higher_order_ops.effects"
-_REGISTERED = re.compile(r"_register_effectful_op\(\s*\"([\w:.]+)\"|torch\.ops\.(\w+)\.(\w+)\.default:")
+_REGISTERED = re.compile(r"_register_effectful_op\(\s*\"([\w:.]+)\"|torch\.ops\.(\w+)\.(\w+)\.default[:,]")
 """Matches an operator of which the text of torch's own module says which effect it has."""
 
 
