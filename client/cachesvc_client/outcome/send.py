@@ -146,8 +146,8 @@ def request(
         for kind, work in report.kinds.items()
     }
     compared = report.compared
-    words = [row.factor for row in compared.differences]
-    words += [row.component for row in compared.key_differences]
+    words = [row.component for row in compared.key_differences]
+    words += [row.factor for row in compared.differences]
     why = dict.fromkeys(word[:200] for word in words)
     return ReportRequest(
         node_id(url), fingerprint, tuple(rows[:MAX_RESOLVED]), kinds, tuple(why)[:8], cold=cold
