@@ -144,8 +144,10 @@ def test_the_role_that_serves_changes_no_schema_and_no_history(roles: Roles, sql
         roles.run(sql.format(owner=roles.owner, database=database), roles.url)
 
 
-def test_each_role_is_enough_for_its_commands(roles: Roles, tmp_path: Path) -> None:
+def test_each_role_is_enough_for_its_commands(postgresql: str, tmp_path: Path) -> None:
     """And old lines of the audit log go by the owner's hand alone."""
+    (tmp_path / "migration").mkdir()
+    roles = Roles(postgresql, tmp_path / "migration")
     with Server(tmp_path / "data", env={"CACHESVC_SERVER_DATABASE": roles.url}).running() as server:
         ok(server.api().publish(make(server.key, name="kept")))
 
