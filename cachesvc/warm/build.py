@@ -25,6 +25,7 @@ from . import kinds_used
 from .context import TargetContext
 from .verdict import judge
 from .verdict.results import Outcome, Share
+from .worker.other_keys import other_keys
 from .worker.phase import CapturedFile, PhaseRequest, PhaseResult
 
 MAX_REPLAYS = 8
@@ -155,7 +156,7 @@ class EntryBuild:
             reasons = judge.remaining_work(replay)
             if not reasons:
                 return replay
-            reasons += judge.other_keys(replay, self.keys)
+            reasons += other_keys(replay.keys, self.keys)
             if replay.error or self.replays == MAX_REPLAYS:
                 prefix = "" if replay.error else f"not settled after {self.replays} fresh processes: "
                 raise BuildFailed((prefix + "; ".join(reasons),), replay, replay.trace)

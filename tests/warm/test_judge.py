@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cachesvc.warm.verdict import judge
+from cachesvc.warm.worker.other_keys import other_keys
 from cachesvc.warm.worker.phase import PhaseResult, Times
 from cachesvc.warm.worker.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
@@ -67,12 +68,12 @@ def test_a_key_that_is_another_one_in_each_process_is_told_with_what_differs():
         text = f"ns::twice code reads what has no description ({digits})"
         return KeyFacts({key: {"python_operators[0]": text}})
 
-    replay = PhaseResult("replay", observation=Observation(), keys=keys("ab", "afirst"))
-    [reason] = judge.other_keys(replay, keys("cd", "asecond"))
+    saved = keys("ab", "afirst")
+    [reason] = other_keys(saved, keys("cd", "asecond"))
     assert reason.startswith(
         "PyTorch's key differs from the builder's: code of an operator: 0: here ns::twice"
     )
-    assert judge.other_keys(replay, replay.keys) == judge.other_keys(replay, None) == ()
+    assert other_keys(saved, saved) == other_keys(saved, None) == ()
 
 
 def test_work_that_no_cache_saves_is_reported_with_its_meaning():

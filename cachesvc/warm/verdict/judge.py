@@ -6,9 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from cachesvc_client.graphs.key_components import component_differences
-from cachesvc_client.wire.manifest.key_components import KeyFacts
-
 from .. import kinds_used
 from ..worker.phase import Compared, Observation, PhaseResult, Times
 from ..worker.steady import Steady, faster
@@ -31,19 +28,6 @@ def remaining_work(replay: PhaseResult) -> tuple[str, ...]:
     if replay.files_added:
         reasons.append(f"added {_count(len(replay.files_added), 'file')}: {_list(replay.files_added)}")
     return tuple(reasons)
-
-
-def other_keys(replay: PhaseResult, before: KeyFacts | None) -> tuple[str, ...]:
-    """Return how the keys that a replay saved differ from those of the compile before it: the likely cause
-    alone. Such keys are other ones in each process."""
-    if replay.keys is None or before is None:
-        return ()
-    saved = {key: replay.keys.of(key) for key in replay.keys.keys}
-    rows = component_differences(saved, [before])
-    return tuple(
-        f"PyTorch's key differs from the builder's: {row.component}: here {row.here}, there {row.entry}"
-        for row in rows[:1]
-    )
 
 
 def compiles(result: PhaseResult) -> tuple[str, ...]:
