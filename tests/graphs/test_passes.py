@@ -32,6 +32,9 @@ class Pass:
         for node in graph:
             self.done[node] += self.scale * (node in self.names)
 
+    def set_scale(self, scale: int) -> None:
+        self.scale = scale
+
     def uuid(self) -> str:
         return "a pass"
 
@@ -56,7 +59,10 @@ def test_what_a_pass_counts_while_it_runs_is_left_out():
 def test_what_a_pass_was_made_with_and_its_code_are_compared():
     named = Pass(2)
     named.names.append("mul")
-    assert len({digest(Pass(2)), digest(Pass(3)), digest(named), digest(Other(2))}) == 4
+    scaled = Pass(2)
+    scaled.set_scale(3)  # by a method that no call of the pass runs
+    assert len({digest(Pass(2)), digest(scaled), digest(named), digest(Other(2))}) == 4
+    assert digest(Pass(3)) == digest(scaled)
 
 
 def test_what_says_nothing_of_itself_is_compared_whole():

@@ -12,10 +12,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from .reading import cells_of
+from .reading import cells_of, names_in
 
-_MAKE = frozenset(("__init__", "__new__", "__post_init__"))
-"""Methods that run before an object is used: what they write, it was made with."""
 _CHANGE = frozenset("add append clear discard extend insert pop popitem remove setdefault update".split())
 """Methods that change the container which is the value of an attribute."""
 
@@ -23,33 +21,37 @@ _CHANGE = frozenset("add append clear discard extend insert pop popitem remove s
 def described(value: Any) -> Any:
     """Return what describes ``value`` in a digest of code.
 
-    Of a pass with ``uuid()`` that is its answer, its class, and its attributes except those that its methods
-    write while they run; of anything else the value itself. Never raises.
+    Of a pass with ``uuid()`` that is its answer, its class, and its attributes except those that a call of it
+    writes; of anything else the value itself. Never raises.
     """
     cls = type(value)
     if isinstance(value, type) or not callable(getattr(cls, "uuid", None)):
         return value
     try:
-        written = frozenset(name for function in _methods(cls) for name in _written_by(function.__code__))
+        written = frozenset(name for function in _called(cls) for name in _written_by(function.__code__))
         made_with = {name: one for name, one in vars(value).items() if name not in written}
         return (cls, str(value.uuid()), made_with)
     except Exception:  # noqa: BLE001 - an object that answers in an odd way
         return value
 
 
-def _methods(cls: type) -> Iterator[types.FunctionType]:
-    """Yield the functions that run when an object of a class is used, those in wrappers too."""
-    found: list[Any] = []
-    for base in cls.__mro__[:-1]:
-        found += [one for name, one in vars(base).items() if name not in _MAKE]
+def _called(cls: type) -> Iterator[types.FunctionType]:
+    """Yield the functions of a class that a call of its objects may run, those in wrappers too."""
     seen: set[int] = set()
-    while found:
-        one = found.pop()
+    waiting = _methods(cls, "__call__")
+    while waiting:
+        one = waiting.pop()
         if not isinstance(one, types.FunctionType) or id(one) in seen:
             continue
         seen.add(id(one))
         yield one
-        found += [getattr(one, "__wrapped__", None), *cells_of(one).values()]
+        waiting += [getattr(one, "__wrapped__", None), *cells_of(one).values()]
+        waiting += [method for name in names_in(one.__code__) for method in _methods(cls, name)]
+
+
+def _methods(cls: type, name: str) -> list[Any]:
+    """Return what a class and its bases have under a name: a method may call the one that it overrides."""
+    return [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
 
 
 def _written_by(code: types.CodeType) -> Iterator[str]:
