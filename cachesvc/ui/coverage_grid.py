@@ -11,10 +11,10 @@ from cachesvc.registry.context import Registry
 from cachesvc.registry.resolve import resolve_each
 from cachesvc.schema.entries import MAX_PAGE, EntryRecord
 from cachesvc_client.queries.offer import will_trace
-from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.factors import Facts
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
+from cachesvc_client.wire.requests.protocol import ResolvedRevision
 
 from .page import Viewer
 
@@ -53,14 +53,15 @@ def cover(
         rows.append((one, answer))
     grid = entries.rows(rows)
     deciding = {cell.entry for row in grid for cell in row.cells if cell.state == "warm"}
-    heads = {row.entry: row.revision for _, answer in rows for row in answer.revisions}
-    traced = frozenset(one for one, head in heads.items() if one in deciding and _traces(viewer, head))
+    signers = {row.revision: row.signer for row in entries.records}
+    heads = {row.entry: row for _, answer in rows for row in answer.revisions if row.entry in deciding}
+    traced = frozenset(one for one, head in heads.items() if _traces(head, signers.get(head.revision, "")))
     return Coverage(str(chosen), entries.targets, with_traces(grid, traced), bool(changes)), environments
 
 
-def _traces(viewer: Viewer, revision: Digest) -> bool:
+def _traces(head: ResolvedRevision, signer: str) -> bool:
     try:
-        return will_trace(inventory.read_revision(viewer.registry, viewer.token, revision).manifest)
+        return will_trace(inventory.verify_revision(head.revision, signer, head.envelope_bytes).manifest)
     except CacheSvcError:  # services are not offered it either: nothing is said of its hits
         return False
 
