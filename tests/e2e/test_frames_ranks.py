@@ -28,9 +28,9 @@ CHANGES = {
     "another_backend": (OF_GROUPS | OF_MESHES, "process group '0' is cpu:gloo, ranks [0, 1]"),
     "another_order": (OF_GROUPS | OF_MESHES, "process group '1' is"),
     "one_more_group": (OF_GROUPS | OF_MESHES, "process group '2' is"),
-    "another_group": ({"named", "argument_only_read"}, "is not process group '1'"),
-    "another_mesh_name": (OF_MESHES, "is not mesh ['cpu', (0, 1), ('parts',)]"),
-    "turned_mesh": (OF_MESHES, "is not mesh ['cpu', (0, 1), ('parts',)]"),
+    "another_group": ({"named", "argument_only_read"}, "NAMED differs: here '2' of cpu:gloo"),
+    "another_mesh_name": (OF_MESHES, "MESH differs: here ('halves',)]"),
+    "turned_mesh": (OF_MESHES, "MESH differs: here (1, 0), ('parts',)]"),
 }
 """Change -> the functions that are traced then, and a part of the reason."""
 

@@ -366,23 +366,28 @@ def test_slow_questions_of_readers_do_not_delay_another_reader(server: Server) -
             assert time.monotonic() - began < 1
 
 
+def logins_in_vain(server: Server, forwarded: str) -> list[int]:
+    """Return the statuses of 23 logins in the browser with wrong tokens, each with its number in the header
+    that a proxy sets."""
+    http = server.api(None).http
+    csrf = re.search(r'name="csrf" value="([^"]+)"', http.get("/ui/login").text)[1]
+    return [
+        http.post(
+            "/ui/login",
+            data={"csrf": csrf, "token": f"csv_wrong{number}"},
+            headers={"X-Forwarded-For": forwarded.format(number)},
+        ).status_code
+        for number in range(23)
+    ]
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_header_that_names_another_address_counts_from_a_named_proxy_alone(
     tmp_path: Path, trusted: bool
 ) -> None:
     env = {"CACHESVC_SERVER_PROXIES": "127.0.0.1, 10.0.0.0/8"} if trusted else {}
     with Server(tmp_path / "data", env=env).running() as running:
-        http = running.api(None).http
-        page = http.get("/ui/login").text
-        csrf = re.search(r'name="csrf" value="([^"]+)"', page)[1]
-        statuses = [
-            http.post(
-                "/ui/login",
-                data={"csrf": csrf, "token": f"csv_wrong{number}"},
-                headers={"X-Forwarded-For": f"192.0.2.{number}"},
-            ).status_code
-            for number in range(23)
-        ]
+        statuses = logins_in_vain(running, "192.0.2.{0}")
         assert statuses == [401] * 23 if trusted else statuses.count(429) == 3
 
 
@@ -401,17 +406,7 @@ def test_a_client_whose_address_is_in_a_proxys_network_names_no_other(tmp_path: 
     """What the proxy itself has seen stands last; what stands before it, the client wrote."""
     env = {"CACHESVC_SERVER_PROXIES": "127.0.0.0/8, 10.0.0.0/8"}
     server = Server(tmp_path / "data", env=env).start()
-    http = server.api(None).http
-    page = http.get("/ui/login").text
-    csrf = re.search(r'name="csrf" value="([^"]+)"', page)[1]
-    statuses = [
-        http.post(
-            "/ui/login",
-            data={"csrf": csrf, "token": f"csv_wrong{number}"},
-            headers={"X-Forwarded-For": header.format(number)},
-        ).status_code
-        for number in range(23)
-    ]
+    statuses = logins_in_vain(server, header)
     # Refusals are in the log, once a minute for each address.
     refusals = [line for line in server.end() if "401 POST" in line]
     assert statuses.count(429) == 3, statuses

@@ -1,45 +1,21 @@
-"""Run one rank of a job whose models are wrapped for several ranks: ``frames_wrapped.py [CHANGE [BUNDLE]]``,
-where the change is a name that this program asks for below, or ``nothing``.
+"""Run one rank of a job whose models are wrapped for several ranks, see `rank_of_job`."""
 
-With a bundle it restores that, and prints as JSON for each form what was traced and compiled, and how far the
-outputs are from eager. Without one it is a script of `cachesvc warm`. FORMS: the forms to run, if not all."""
+from contextlib import nullcontext
 
-import contextlib
-import json
-import os
-import sys
+from rank_of_job import change, mesh, process, rank, run
 
-import short_life
-
-import cachesvc_client
-from cachesvc_client.process.process import process
-
-change, bundle = (*sys.argv[1:], "nothing", "")[:2] if len(sys.argv) < 3 else sys.argv[1:3]
-if bundle:
-    cachesvc_client.attach("team/ranks", bundle=bundle)
-
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
-from torch.distributed.tensor.parallel import (  # noqa: E402
+# isort: split
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
     parallelize_module,
 )
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel
 
-rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-assert not bundle or cachesvc_client.wait(60), process().all_kinds.explain(())
-dist.init_process_group("cpu:gloo" if change == "another_backend" else "gloo")
-if change == "one_more_group":
-    dist.new_group(range(ranks))
-if change == "turned_mesh":
-    MESH = DeviceMesh("cpu", [*reversed(range(ranks))], mesh_dim_names=("parts",))
-else:
-    names = ("halves",) if change == "another_mesh_name" else ("parts",)
-    MESH = init_device_mesh("cpu", (ranks,), mesh_dim_names=names)
+MESH = mesh()
 
 
 class Block(nn.Module):
@@ -76,7 +52,7 @@ def full(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def trained(model, call=None, size=16, context=contextlib.nullcontext):
+def trained(model, call=None, size=16, context=nullcontext):
     """Return the parameters after two steps of training."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
@@ -108,7 +84,7 @@ def ddp_forward():
 
 def ddp_training():
     model = ddp(Transformer())
-    context = model.no_sync if change == "no_sync" else contextlib.nullcontext
+    context = model.no_sync if change == "no_sync" else nullcontext
     return trained(model, torch.compile(model), context=context)
 
 
@@ -205,31 +181,4 @@ def outputs(form):
     return FORMS[form]()
 
 
-def measured(form):
-    before = process().output.observer.snapshot()
-    try:
-        output = outputs(form)
-    except Exception as error:  # noqa: BLE001 - a form that this torch does not compile
-        return {"error": f"{type(error).__name__}: {error}"[:600], "traces": -1, "difference": 9.0}
-    after = process().output.observer.snapshot()
-    torch.compiler.set_stance("force_eager")
-    eager = outputs(form)
-    torch.compiler.set_stance("default")
-    same = output.shape == eager.shape
-    return {
-        "traces": after.torch.traces - before.torch.traces,
-        "compilations": after.compilations - before.compilations,
-        "difference": float((output - eager).abs().max()) if same else float("inf"),
-    }
-
-
-asked = os.environ.get("FORMS", "").split() or [*FORMS]
-with contextlib.redirect_stdout(sys.stderr):
-    answer = {form: measured(form) for form in asked}
-if bundle:
-    line = {"rank": rank, "state": cachesvc_client.report().state, "forms": answer}
-    line["explained"] = [*process().kinds["frames"]._replayer.reasons]
-    print(json.dumps(line) + "\n", end="", flush=True)
-dist.barrier()  # No rank ends while another rank still asks.
-dist.destroy_process_group()
-short_life.end()
+run(FORMS, outputs, lambda: process().kinds["frames"]._replayer.reasons)
