@@ -86,16 +86,18 @@ class QuietPublisher(Listener):
             self._process.all_kinds.start_recording(serving=True, seconds=min(seconds))
 
     def paused(self, moment: Moment, _deadline: float) -> None:
-        """Publish on a thread what is new, if a session publishes by itself and the process stays quiet.
-        Return at once. At the exit publish it here: an exit waits no longer than for the other listeners."""
+        """Publish what is new, if a session publishes by itself: on a thread once the process is quiet, which
+        returns at once; at the exit before this returns, for which the exit waits as for any listener."""
         if not any(session.right is not None for session in self._sessions):
             return
         if moment == "exit":
             self._publish_at_exit()
-        if moment != "quiet":
+        elif moment == "quiet":
+            self._publish_when_quiet()
+        else:
             from . import entry_publication  # noqa: F401 - Python cannot import every module at the exit
 
-            return
+    def _publish_when_quiet(self) -> None:
         self._quiet_activity = self._process.output.activity()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cachesvc-publish", daemon=True)
