@@ -7,6 +7,7 @@ an edit compiles with the right numbers."""
 from __future__ import annotations
 
 import itertools
+import traceback
 import types
 from collections.abc import Callable
 from functools import partial
@@ -279,3 +280,40 @@ def test_an_object_that_holds_itself_ends_the_digest() -> None:
     read = types.SimpleNamespace(factor=1)
     read.factor = read
     assert FollowedCode([lambda x: x * read.factor]).digest
+
+
+class Registered:
+    """Keeps from where it was made, as the operators of vLLM's IR do."""
+
+    def __init__(self, told: list[str], slope: float) -> None:
+        self.told, self.slope = told, slope
+
+    def shape(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x) if self.told or self.slope else x
+
+
+def registered_below(depth: int, slope: float = 2.0) -> Registered:
+    if depth:
+        return registered_below(depth - 1, slope)
+    return Registered(traceback.format_stack(), slope)
+
+
+def test_from_where_an_operator_was_registered_does_not_count() -> None:
+    """The stack and the line differ between `warm` and a service; the rest of the object counts."""
+
+    def digest(holder: Registered) -> str:
+        library = torch.library.Library("operators", "FRAGMENT")
+        KEPT.append(library)
+        name = f"op{next(numbers)}"
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library._register_fake(name, holder.shape)
+        target = getattr(torch.ops.operators, name).default
+        functions, unknown = operators._functions(f"operators::{name}", target, registered)
+        followed = FollowedCode(functions)
+        assert not unknown and not followed.unknown
+        return followed.digest_without(f"operators::{name}")
+
+    first = digest(registered_below(0))
+    assert digest(registered_below(3)) == first
+    assert digest(registered_below(0, slope=3.0)) != first
+    assert digest(Registered(["no stack"], 2.0)) != first

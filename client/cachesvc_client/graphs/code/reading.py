@@ -79,6 +79,8 @@ def held_by(value: Any) -> list[Any] | None:
         return [value.func]
     if isinstance(value, weakref.ref):
         return [weakref.ref.__call__(value)]
+    if type_name(type(value)) == "torch._library.utils.Kernel":
+        return [value.func]  # its other attribute is the file and the line that registered it
     if isinstance(value, dataclasses.Field):
         return [getattr(value, name) for name in _OF_FIELDS]
     return None

@@ -8,6 +8,7 @@ and
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from typing import Any
 
@@ -34,6 +35,7 @@ _DECIDE_NOTHING = frozenset(
     )
 )  # fmt: skip
 """Types whose objects change no result: what writes logs, what waits for threads, what only types have."""
+_STACK = re.compile(r'(  File "[^"\n]+", line \d+, in [^\n]+\n(    [^\n]*\n)*)+')
 MAX_ELEMENTS = 1 << 20
 """Elements of the largest tensor or array whose values are digested."""
 
@@ -46,6 +48,12 @@ def short(text: str) -> str:
 def type_name(kind: type) -> str:
     """Return module and name of a type."""
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_place(value: Any) -> bool:
+    """Return whether a value says only from where code ran: a text of `traceback.format_stack`. A start under
+    another program, or from another folder, has other ones."""
+    return type(value) is str and value.startswith('  File "') and _STACK.fullmatch(value) is not None
 
 
 def describe_plain(value: Any) -> str | None:
