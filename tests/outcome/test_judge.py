@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.hooks.counters import Observation, TorchWork
 from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, with_reason
+from cachesvc_client.process.lost_files import lost_files
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 from cachesvc_client.wire.names import Name, Target
@@ -151,3 +154,15 @@ def test_what_was_compiled_beside_installed_files_has_a_reason() -> None:
     for state in ("inert", "partial"):
         assert with_reason(state, ()) and with_reason(state, iter(["why"])) == ("why",)
     assert with_reason("hit", ()) == with_reason("unused", ()) == ()
+
+
+def test_a_restored_kernel_that_this_process_compiled_over_is_not_called_damaged(tmp_path: Path) -> None:
+    """Seen with vLLM on an H200: a graph missed for its key, and Triton compiled its kernels over restored ones
+    that had no group file; the report named that effect and hid the key."""
+    kernel = "2UJO52DSEZRGHT6ZTFM3OFRXRUQXQTTN4NE7IX23MOP23UKCO6CQ/triton_red_fused_2.cubin"
+    (tmp_path / kernel).parent.mkdir()
+    (tmp_path / kernel).write_bytes(b"more bytes than the record says")
+    entry, roots = installed("team/llm", kernel), [{"inductor": tmp_path}]
+    [reason] = lost_files([entry], roots)
+    assert "changed after the install and are damaged" in reason
+    assert list(lost_files([entry], roots, made={("inductor", kernel)})) == []

@@ -27,17 +27,21 @@ def lost_files(
     installed: Sequence[InstalledRevision],
     every_roots: Sequence[Mapping[str, Path]],
     absent: Collection[str] = (),
+    made: Collection[tuple[str, str]] = (),
 ) -> Iterator[str]:
     """Yield in words how many installed files have vanished, and how many are not as they were verified.
 
     ``every_roots``: the folders of the kinds, of each folder that files were installed into. ``absent``: the
-    keys that compilers looked up and for which they could use no file.
+    keys that compilers looked up and for which they could use no file. ``made``: kind and path of the files
+    that this process compiled: Triton writes over a restored kernel whose group of files is not complete, and
+    that is an effect of the compile and no cause.
     """
     wanted = {
         (record.kind, record.path): record
         for entry in installed
         for record in entry.manifest.files
         if not record.ranks and every_roots and record.kind in every_roots[0]
+        if (record.kind, record.path) not in made
     }
     sizes = {place: _sizes(record, every_roots) for place, record in wanted.items()}
     gone = sorted(place for place, found in sizes.items() if not found)

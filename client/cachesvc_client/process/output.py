@@ -85,8 +85,15 @@ class ProcessOutput:
         """Return in words which files of revisions that were installed here are gone or damaged."""
         from .lost_files import lost_files
 
-        absent = set().union(*(state.keys.absent() for state in self._process.kinds.values()))
-        return tuple(lost_files(installed, self._process.folders.every_roots(), absent))
+        every_roots, kinds = self._process.folders.every_roots(), self._process.kinds
+        absent = set().union(*(state.keys.absent() for state in kinds.values()))
+        made = {
+            (name, path)
+            for roots in every_roots
+            for name, root in roots.items()
+            for path in kinds[name].made_files(root)
+        }
+        return tuple(lost_files(installed, every_roots, absent, made))
 
     def hook_seconds(self) -> float:
         """Return the seconds that cachesvc's own hooks took."""
