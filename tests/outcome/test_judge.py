@@ -22,14 +22,14 @@ KERNEL = f"cachesvc/{HOST}/{'c' * 64}.so"
 
 
 def installed(
-    name: str, *paths: str, first_call: float = 0.0, model: Digest | None = None
+    name: str, *paths: str, kind: str = "inductor", first_call: float = 0.0, model: Digest | None = None
 ) -> InstalledRevision:
     parsed = Name.parse(name)
     manifest = Manifest(
         Statement(parsed.namespace, parsed.name, Target("bert/default"), 1, tag=parsed.tag),
         PackRecord(SOME, 10),
         (Frame(0, 10, 10, SOME),),
-        tuple(FileRecord("inductor", path, 1, SOME, 0, 0) for path in paths),
+        tuple(FileRecord(kind, path, 1, SOME, 0, 0) for path in paths),
         {},
         Workload(script=SOME, model=model),
         measured={"first_call": first_call} if first_call else {},
@@ -162,7 +162,7 @@ def test_a_restored_kernel_that_this_process_compiled_over_is_not_called_damaged
     kernel = "2UJO52DSEZRGHT6ZTFM3OFRXRUQXQTTN4NE7IX23MOP23UKCO6CQ/triton_red_fused_2.cubin"
     (tmp_path / kernel).parent.mkdir()
     (tmp_path / kernel).write_bytes(b"more bytes than the record says")
-    entry, roots = installed("team/llm", kernel), [{"inductor": tmp_path}]
+    entry, roots = installed("team/llm", kernel, kind="triton"), [{"triton": tmp_path}]
     [reason] = lost_files([entry], roots)
     assert "changed after the install and are damaged" in reason
-    assert list(lost_files([entry], roots, made={("inductor", kernel)})) == []
+    assert list(lost_files([entry], roots, made={("triton", kernel)})) == []
