@@ -6,7 +6,7 @@ and what all of that reads in turn: functions in containers, methods of objects,
 no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
 the standard library and of what torch is built on is not followed but named, since their versions are in
 every key, and `released` finds what a program changed in torch. Of an object of an application a digest
-covers the class and the attributes that any of the code names. Values are as they are when the digest is made.
+covers the class and the attributes that any of the code names, with the values of that moment.
 
 A value of a kind that is not known makes the digest *unknown*, with a reason that names it: nothing is
 omitted. This module calls, imports and parses nothing of an application's, and never raises.
@@ -23,7 +23,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from .library import has_code_of_library, is_kernel, is_library, operator_name, stands_at_home
+from .library import (
+    has_code_of_library,
+    is_kernel,
+    is_library,
+    operator_name,
+    remembers_a_call,
+    stands_at_home,
+)
 from .reading import (
     attribute_of,
     cells_of,
@@ -187,7 +194,8 @@ class FollowedCode:
         if known.is_known(function.__code__):
             if not stands_at_home(function):
                 for name, value in cells_of(function).items():
-                    self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
+                    if not remembers_a_call(function, name, value):
+                        self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
                 self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
             file = os.path.basename(function.__code__.co_filename)
             return f"{file} {known.name_of(function)} {function.__code__.co_firstlineno}"
