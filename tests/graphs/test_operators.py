@@ -321,7 +321,7 @@ def test_from_where_an_operator_was_registered_does_not_count() -> None:
 
 
 def test_that_a_fake_ran_already_does_not_count() -> None:
-    """A start that restores the trace asks for a key before any call of a fake; the builder asks after one."""
+    """A start that restores a trace asks for a key before any call of a fake; the builder asks after one."""
     name = f"op{next(numbers)}"
     torch.library.define(f"operators::{name}", "(Tensor x) -> Tensor")
     torch.library.impl(f"operators::{name}", "CPU", torch.sin)
