@@ -157,8 +157,8 @@ def test_what_was_compiled_beside_installed_files_has_a_reason() -> None:
 
 
 def test_a_restored_kernel_that_this_process_compiled_over_is_not_called_damaged(tmp_path: Path) -> None:
-    """Seen with vLLM on an H200: a graph missed for its key, and Triton compiled its kernels over restored ones
-    that had no group file; the report named that effect and hid the key."""
+    """Seen with vLLM on an H200: a graph missed, and Triton compiled its kernels over restored ones, which
+    had no group file; the report named that effect and hid the key."""
     kernel = "2UJO52DSEZRGHT6ZTFM3OFRXRUQXQTTN4NE7IX23MOP23UKCO6CQ/triton_red_fused_2.cubin"
     (tmp_path / kernel).parent.mkdir()
     (tmp_path / kernel).write_bytes(b"more bytes than the record says")
