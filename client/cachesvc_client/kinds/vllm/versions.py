@@ -35,7 +35,7 @@ OF_HOST = frozenset(
     }
 )
 """Fields, in those parts, of one process or one host: they change no graph. Speculative decoding by n-grams
-holds the whole configuration of the parallel engine, and `warm` has another extension of the worker."""
+contains the whole configuration of the parallel engine, and `warm` has another extension of the worker."""
 
 VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
 """Variables that vLLM sets itself, to another value in each engine."""
