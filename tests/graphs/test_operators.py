@@ -284,13 +284,13 @@ def test_an_object_that_holds_itself_ends_the_digest() -> None:
 
 
 class Registered:
-    """Keeps from where it was made, as the operators of vLLM's IR do."""
+    """Keeps the stack of its registration, as the operators of vLLM's IR do."""
 
-    def __init__(self, told: list[str], slope: float) -> None:
-        self.told, self.slope = told, slope
+    def __init__(self, stack: list[str], slope: float) -> None:
+        self.stack, self.slope = stack, slope
 
     def shape(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x) if self.told or self.slope else x
+        return torch.empty_like(x) if self.stack or self.slope else x
 
 
 def registered_below(depth: int, slope: float = 2.0) -> Registered:

@@ -165,4 +165,13 @@ def test_a_restored_kernel_that_this_process_compiled_over_is_not_called_damaged
     entry, roots = installed("team/llm", kernel, kind="triton"), [{"triton": tmp_path}]
     [reason] = lost_files([entry], roots)
     assert "changed after the install and are damaged" in reason
-    assert list(lost_files([entry], roots, made={("triton", kernel)})) == []
+    assert list(lost_files([entry], roots, made=lambda: {("triton", kernel)})) == []
+
+
+def test_a_damaged_host_kernel_that_this_process_built_again_is_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / KERNEL).parent.mkdir(parents=True)
+    (tmp_path / KERNEL).write_bytes(b"cut, and built again")
+    reasons = lost_files(
+        [installed("team/llm", KERNEL)], [{"inductor": tmp_path}], made=lambda: {("inductor", KERNEL)}
+    )
+    assert "changed after the install and are damaged" in next(reasons)

@@ -7,7 +7,7 @@ not use, is read too: damage that keeps a size is seen there, and a report reads
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,21 +27,21 @@ def lost_files(
     installed: Sequence[InstalledRevision],
     every_roots: Sequence[Mapping[str, Path]],
     absent: Collection[str] = (),
-    made: Collection[tuple[str, str]] = (),
+    made: Callable[[], Collection[tuple[str, str]]] = frozenset,
 ) -> Iterator[str]:
     """Yield in words how many installed files have vanished, and how many are not as they were verified.
 
     ``every_roots``: the folders of the kinds, of each folder that files were installed into. ``absent``: the
-    keys that compilers looked up and for which they could use no file. ``made``: kind and path of the files
-    that this process compiled: Triton writes over a restored kernel whose group of files is not complete, and
-    that is an effect of the compile and no cause.
+    keys that compilers looked up and for which they could use no file. ``made``: returns kind and path
+    of the files that this process compiled; it is called only if a file changed. Triton overwrites a kernel
+    whose group file is missing: such a change is an effect of the compile, and is not reported. A file of the
+    rule *ours* is compiled again because it was damaged, and is reported.
     """
     wanted = {
         (record.kind, record.path): record
         for entry in installed
         for record in entry.manifest.files
         if not record.ranks and every_roots and record.kind in every_roots[0]
-        if (record.kind, record.path) not in made
     }
     sizes = {place: _sizes(record, every_roots) for place, record in wanted.items()}
     gone = sorted(place for place, found in sizes.items() if not found)
@@ -52,6 +52,9 @@ def lost_files(
         and (size := _keeps_size(wanted[place])) is not None
         and (size not in found or _is_changed(wanted[place], every_roots, absent))
     )
+    if other:
+        compiled = made()
+        other = [place for place in other if place not in compiled or _is_ours(wanted[place])]
     for places, what, how, cleans in (
         (gone, "vanished after the install", "something removes files there", "cleans"),
         (other, "changed after the install and are damaged", "something writes there", "else writes to"),
@@ -87,6 +90,11 @@ def _is_changed(
         with suppress(OSError):
             contents.append(Digest.of(path.read_bytes()))
     return bool(contents) and record.digest not in contents
+
+
+def _is_ours(record: FileRecord) -> bool:
+    rule = RULES[record.kind].rule(record.path)
+    return rule is not None and rule.write == "ours"
 
 
 def _keeps_size(record: FileRecord) -> int | None:

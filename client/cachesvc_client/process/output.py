@@ -87,12 +87,11 @@ class ProcessOutput:
 
         every_roots, kinds = self._process.folders.every_roots(), self._process.kinds
         absent = set().union(*(state.keys.absent() for state in kinds.values()))
-        made = {
-            (name, path)
-            for roots in every_roots
-            for name, root in roots.items()
-            for path in kinds[name].made_files(root)
-        }
+
+        def made() -> set[tuple[str, str]]:
+            places = ((name, root) for roots in every_roots for name, root in roots.items())
+            return {(name, path) for name, root in places for path in kinds[name].made_files(root)}
+
         return tuple(lost_files(installed, every_roots, absent, made))
 
     def hook_seconds(self) -> float:

@@ -3,7 +3,7 @@ process.
 
 A digest covers the code and its constants, what the code reads of its module and of the functions around it,
 and what all of that reads in turn: functions in containers, methods of objects, what wrappers wrap. It covers
-no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
+no paths or lines of files, frames of stacks, comments or annotations. Code of PyTorch, Triton,
 the standard library and of what torch is built on is not followed but named, since their versions are in
 every key, and `released` finds what a program changed in torch. Of an object of an application a digest
 covers the class and the attributes that any of the code names, with the values of that moment.
@@ -44,7 +44,7 @@ from .reading import (
     registered_with,
     settings_of_tuner,
 )
-from .values import describe_plain, is_place, short, type_name
+from .values import describe_plain, is_stack_frame, short, type_name
 
 MAX_FOLLOWED = 2000
 """Functions, classes and objects that are followed, at most: code may call into a large library."""
@@ -248,8 +248,8 @@ class FollowedCode:
             return (
                 f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
             )
-        held = [item for item in list(base.__iter__(value)) if not is_place(item)]
-        texts = [self._text(item, depth + 1) for item in held]
+        items = [item for item in list(base.__iter__(value)) if not is_stack_frame(item)]
+        texts = [self._text(item, depth + 1) for item in items]
         return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
 
     # Objects ---------------------------------------------------------------------------------

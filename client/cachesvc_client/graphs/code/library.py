@@ -51,8 +51,8 @@ def stands_at_home(function: types.FunctionType) -> bool:
 
 
 def remembers_a_call(function: types.FunctionType, name: str, value: Any) -> bool:
-    """Return whether a variable around a function of a library only says that the function ran already: the
-    function itself sets this flag, such as ``checked`` of ``torch.library.register_fake``."""
+    """Return whether a closure variable of a library's function is a flag that the function itself sets when
+    it runs, such as ``checked`` of ``torch.library.register_fake``."""
     return type(value) is bool and any(
         step.opname == "STORE_DEREF" and step.argval == name for step in dis.get_instructions(function)
     )

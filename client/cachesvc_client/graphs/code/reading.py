@@ -80,7 +80,7 @@ def held_by(value: Any) -> list[Any] | None:
     if isinstance(value, weakref.ref):
         return [weakref.ref.__call__(value)]
     if type_name(type(value)) == "torch._library.utils.Kernel":
-        return [value.func]  # its other attribute is the file and the line that registered it
+        return [value.func]  # `source` is the file and the line that registered it
     if isinstance(value, dataclasses.Field):
         return [getattr(value, name) for name in _OF_FIELDS]
     return None

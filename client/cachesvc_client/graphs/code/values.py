@@ -35,7 +35,7 @@ _DECIDE_NOTHING = frozenset(
     )
 )  # fmt: skip
 """Types whose objects change no result: what writes logs, what waits for threads, what only types have."""
-_STACK = re.compile(r'(  File "[^"\n]+", line \d+, in [^\n]+\n(    [^\n]*\n)*)+')
+_STACK_FRAME = re.compile(r'  File "[^"\n]+", line \d+, in [^\n]+\n(    [^\n]*\n)*')
 MAX_ELEMENTS = 1 << 20
 """Elements of the largest tensor or array whose values are digested."""
 
@@ -50,10 +50,10 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def is_place(value: Any) -> bool:
-    """Return whether a value says only from where code ran: a text of `traceback.format_stack`. A start under
-    another program, or from another folder, has other ones."""
-    return type(value) is str and value.startswith('  File "') and _STACK.fullmatch(value) is not None
+def is_stack_frame(value: Any) -> bool:
+    """Return whether a value is a text of `traceback.format_stack`: it names files, lines and callers,
+    which differ between two programs that run the same code."""
+    return type(value) is str and _STACK_FRAME.fullmatch(value) is not None
 
 
 def describe_plain(value: Any) -> str | None:

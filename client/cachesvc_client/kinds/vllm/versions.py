@@ -34,8 +34,8 @@ OF_HOST = frozenset(
         *("ray_workers_use_nsight", "placement_group", "compilation_time", "static_forward_context"),
     }
 )
-"""Fields, in those parts, of one process or one host: they change no graph. Speculative decoding by n-grams
-contains the whole configuration of the parallel engine, and `warm` has another extension of the worker."""
+"""Fields, in those parts, of one process or one host: they change no graph. The configuration of speculative
+decoding by n-grams contains that of the parallel engine, of which vLLM's own hash omits them too."""
 
 VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
 """Variables that vLLM sets itself, to another value in each engine."""
