@@ -15,6 +15,9 @@ SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 PYTHONS ?= 2.13.0-3.10 2.13.0-3.12 2.13.0-3.13
 # The version of vLLM of `make test-engines`, for which requirements/vllm.in is written.
 VLLM := 0.32.0
+# Those of vLLM and torch with which engines ran on a GPU: the same releases, built for a CPU.
+VLLM_OF_GPUS := 0.26.0
+TORCH_OF_GPUS := 2.11.0
 # required: `make test-containers` fails on a machine that cannot run containers. Any other value: it skips.
 CONTAINERS ?= required
 # That of TileLang, for which requirements/tilelang.in is written.
@@ -86,6 +89,11 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/vllm_env.sh $(VLLM) .torch/vllm-$(VLLM) $(PYTHON)
 	@touch $@
 
+.torch/vllm-$(VLLM_OF_GPUS)/.ready: requirements/build.txt requirements/vllm.txt pyproject.toml client/pyproject.toml \
+		tools/vllm_env.sh tools/torch_env.sh | tools
+	@tools/vllm_env.sh $(VLLM_OF_GPUS) .torch/vllm-$(VLLM_OF_GPUS) $(PYTHON) $(TORCH_OF_GPUS)
+	@touch $@
+
 .torch/tilelang-$(TILELANG)/.ready: requirements/build.txt requirements/tilelang.txt pyproject.toml \
 		client/pyproject.toml tools/tilelang_env.sh tools/cpu_env.sh | tools
 	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
@@ -153,7 +161,7 @@ faults: $(STAMP)  ## every fault of docs/faults.md in a real service at each mom
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
 
-test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/nvcc-$(NVCC)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 350 MB and what they require
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/vllm-$(VLLM_OF_GPUS)/.ready .torch/tilelang-$(TILELANG)/.ready .torch/nvcc-$(NVCC)/.ready .torch/flashinfer-$(FLASHINFER)/.ready .torch/helion-$(HELION)/.ready  ## real vLLM, TileLang, FlashInfer and Helion on a CPU, and the folders of SGLang; downloads them once, 1.3 GB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to Ray; downloads them once, 0.5 GB

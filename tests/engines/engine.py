@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.e2e.registries import Served
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 PYTHON = HERE.parents[1] / ".torch" / "vllm-0.32.0" / "bin" / "python"
+PYTHON_OF_GPUS = HERE.parents[1] / ".torch" / "vllm-0.26.0" / "bin" / "python"
+"""The releases of vLLM and torch that ran on GPUs."""
 VARIABLE = "CACHESVC_TEST_ENGINES"
 """If it is not set, the tests are skipped: they take minutes, and an environment of 3 GB."""
 _TOOLS = ("lscpu", "sh", "uname")
@@ -99,19 +102,20 @@ def start(
     publish: bool = False,
     piecewise: bool = False,
     compilers: bool = True,
+    python: Sequence[str] = (str(PYTHON),),
     **variables: str,
 ) -> EngineResult:
     """Run ``generate.py`` to its end on the host ``place``, attached to a name.
 
     ``publish``: the worker publishes under the name. ``piecewise``: on the platform of
-    ``programs/piecewise.py``."""
+    ``programs/piecewise.py``. ``python``: the words that run a program."""
     env = engine_environment(place, registry, name, piecewise=piecewise, compilers=compilers)
     words = [f"model={model}", *arguments]
     if publish:
         assert registry is not None
         env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
         words.append(f"publish={name}")
-    return run_on_host([str(PYTHON), str(PROGRAMS / "generate.py"), *words], place, {**env, **variables})
+    return run_on_host([*python, str(PROGRAMS / "generate.py"), *words], place, {**env, **variables})
 
 
 def run_on_host(command: list[str], place: Path, env: dict[str, str]) -> EngineResult:
