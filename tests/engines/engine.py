@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,20 +101,20 @@ def start(
     publish: bool = False,
     piecewise: bool = False,
     compilers: bool = True,
-    python: Sequence[str] = (str(PYTHON),),
+    python: Path = PYTHON,
     **variables: str,
 ) -> EngineResult:
     """Run ``generate.py`` to its end on the host ``place``, attached to a name.
 
     ``publish``: the worker publishes under the name. ``piecewise``: on the platform of
-    ``programs/piecewise.py``. ``python``: the words that run a program."""
+    ``programs/piecewise.py``. ``python``: the interpreter."""
     env = engine_environment(place, registry, name, piecewise=piecewise, compilers=compilers)
     words = [f"model={model}", *arguments]
     if publish:
         assert registry is not None
         env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
         words.append(f"publish={name}")
-    return run_on_host([*python, str(PROGRAMS / "generate.py"), *words], place, {**env, **variables})
+    return run_on_host([str(python), str(PROGRAMS / "generate.py"), *words], place, {**env, **variables})
 
 
 def run_on_host(command: list[str], place: Path, env: dict[str, str]) -> EngineResult:
