@@ -110,7 +110,11 @@ def _warm(model: str, levels: list[str], running: Registry, place: Path) -> None
     """Publish an entry for each level under the model's name."""
     spec = place / "warm.toml"
     lines = [f'name = "levels/{model}"', "[[target]]", f'id = "{model}"', f"march = {json.dumps(levels)}"]
-    lines += ['tracing = "always"', f"script = {json.dumps(str(SERVICE))}", f'args = ["{model}", "--no-audit"]']
+    lines += [
+        'tracing = "always"',
+        f"script = {json.dumps(str(SERVICE))}",
+        f'args = ["{model}", "--no-audit"]',
+    ]
     lines += [f"files = {json.dumps([str(ROOT / 'benchmarks' / 'models.py')])}"]
     spec.write_text("\n".join(lines) + "\n")
     begin = time.monotonic()

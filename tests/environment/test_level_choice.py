@@ -80,7 +80,9 @@ def test_where_no_level_fits_one_line_says_why_and_nothing_is_set(
 def test_what_the_user_set_holds(machine: Machine, name: str) -> None:
     machine("haswell")
     environ = {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
-    assert take_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
+    assert (
+        take_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
+    )
     assert environ == {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
 
 
@@ -97,7 +99,9 @@ def test_after_the_compiler_is_loaded_nothing_is_set(
 @pytest.mark.parametrize("text", ["best", "x86-64-v5", "x86-64-v3,native", ","])
 def test_a_level_that_is_none_is_the_configurations_error(machine: Machine, text: str) -> None:
     machine("haswell")
-    with pytest.raises(InvalidRequest, match=r"CACHESVC_MARCH: '.*': allowed: x86-64-v2, x86-64-v3, x86-64-v4"):
+    with pytest.raises(
+        InvalidRequest, match=r"CACHESVC_MARCH: '.*': allowed: x86-64-v2, x86-64-v3, x86-64-v4"
+    ):
         Config.read({"CACHESVC_MARCH": text})
     assert choose_level({"CACHESVC_MARCH": text}) == ({}, "")
     assert parse_levels(ALL) == Config.read({"CACHESVC_MARCH": ALL}).march == tuple(reversed(LEVELS))

@@ -91,7 +91,7 @@ def test_another_level_misses(service: str, level: str, factor: str) -> None:
     verdict = compare(host(service, level, ATEN_CPU_CAPABILITY="avx2"), entry, ("host",))
     assert isinstance(verdict, Mismatch) and len(verdict.differences) == 1
     assert verdict.differences[0].factor == "cpu_flags" and verdict.differences[0].theirs == factor
-    assert "TORCHINDUCTOR_CPP_MARCH" in verdict.differences[0].fix
+    assert "CACHESVC_MARCH" in verdict.differences[0].fix
 
 
 def test_an_old_cpu_is_refused_whatever_it_says() -> None:

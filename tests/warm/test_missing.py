@@ -132,7 +132,8 @@ def test_a_start_that_named_no_target_counts_for_each(tmp_path: Path) -> None:
 def test_a_start_of_a_lesser_cpu_is_served_by_an_entry_of_its_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = parse_spec(SPEC.format(tiny=TINY).replace("[defaults]", '[defaults]\nmarch = "x86-64-v2"'), tmp_path / "w")
+    text = SPEC.format(tiny=TINY).replace("[defaults]", '[defaults]\nmarch = "x86-64-v2"')
+    spec = parse_spec(text, tmp_path / "warm.toml")
     [tiny, *_] = plan(spec)
     here = detect({**os.environ, **tiny.env})
     if not here.get("cpu_flags") or "march:x86-64-v2" not in here["cpu_flags"]:

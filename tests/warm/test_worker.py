@@ -113,4 +113,3 @@ def test_a_level_that_this_builder_lacks_is_one_line_and_the_others_are_made(
     assert fourth.error.startswith('march = "x86-64-v4": this CPU lacks avx512bw, avx512cd, avx512dq')
     assert "\n" not in fourth.error and fourth.error_status == Unsupported.exit_status
     assert third.error == ""
-

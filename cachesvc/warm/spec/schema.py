@@ -110,7 +110,10 @@ def _target_keys() -> Schema:
         "tracing": _choice("whether services of the entry trace", spec.TRACING),
         "march": {
             "description": "levels of x86-64 that code for the CPU is built for",
-            "anyOf": [_choice("one", tuple(march.LEVELS)), _choices("an entry for each", tuple(march.LEVELS))],
+            "anyOf": [
+                _choice("one", tuple(march.LEVELS)),
+                _choices("an entry for each", tuple(march.LEVELS)),
+            ],
         },
         "env": {
             "type": "object",

@@ -59,12 +59,12 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
-    ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``march``: see `level_choice`. ``hold_collector``:
-    see `process.gc_pause`. ``keep_own``: see `own_results`. ``record_seconds``: what a service may spend on
-    recording beside its work. ``offline``: seconds for which the last answer of
-    a registry that cannot be reached is used. ``max_age``: seconds since the signing of a revision, from
-    which on it is refused; ``None``: the age that the root or a default says. ``require``: who must have
-    built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
+    ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``march``: levels, see
+    `level_choice`. ``hold_collector``: see `process.gc_pause`. ``keep_own``: see `own_results`.
+    ``record_seconds``: what a service may spend on recording beside its work. ``offline``: seconds for which
+    the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the
+    signing of a revision, from which on it is refused; ``None``: the age that the root or a default says.
+    ``require``: who must have built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
     may lead although they are not public. ``trust_root``: file of the pinned root of the registry's trust
     metadata; ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that has the signing
     key, instead of a key file; empty without one. ``signer``: the program that signs, and its arguments,

@@ -35,8 +35,9 @@ def cpu_isa(
     with ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
 
     Does not run PyTorch's probes, and so assumes a compiler that knows the CPU's instructions: an image
-    without a compiler has the same text as its builder. Under a level as `march` says. ``None`` on machines
-    that this function does not know. ``width``: the bits of a vector that code has asked for (``torch._inductor.config.cpp.simdlen``).
+    without a compiler has the same text as its builder. Under a level it is what all of its CPUs have, see
+    `march`. ``None`` on machines that this function does not know. ``width``: the bits of a vector that code
+    has asked for (``torch._inductor.config.cpp.simdlen``).
     """
     if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
         return "INVALID_VEC_ISA"

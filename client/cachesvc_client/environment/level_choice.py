@@ -55,7 +55,9 @@ def choose_level(environ: Mapping[str, str]) -> Choice:
     problems = [march.refusal(level, here) for level in levels]
     if None in problems:
         return Choice(wanted[problems.index(None)])
-    return Choice(line=f"{SETTING}={environ[SETTING].strip()[:60]} does nothing: {levels[-1]}: {problems[-1]}")
+    return Choice(
+        line=f"{SETTING}={environ[SETTING].strip()[:60]} does nothing: {levels[-1]}: {problems[-1]}"
+    )
 
 
 def take_level(environ: MutableMapping[str, str] = os.environ) -> str:

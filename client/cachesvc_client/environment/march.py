@@ -2,8 +2,8 @@
 
 Inductor compiles with ``-march=native``; from 2.13 on this variable names another target. It adds the options
 of the instruction set that it writes code for (``-mavx512f`` …), which it picks by the CPU, or by
-``ATEN_CPU_CAPABILITY``. So code needs the flags of the level and those of the picked set. Under a level no set
-is picked that only some of its CPUs have (`NOT_OF_ALL`, `kinds.inductor.build_options.sets_of_all`).
+``ATEN_CPU_CAPABILITY``. So code needs the flags of the level and those of the picked set. Under a level no
+set is picked that only some of its CPUs have (`NOT_OF_ALL`, `kinds.inductor.build_options.sets_of_all`).
 
 A process under a level has ``march:x86-64-v3`` among its flags, so that entries of another level are told
 apart at once. Its other flags stay those of its CPU: they say what it can run. An entry has the flags of
