@@ -64,8 +64,8 @@ class Config:
     ``record_seconds``: what a service may spend on recording beside its work. ``offline``: seconds for which
     the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the
     signing of a revision, from which on it is refused; ``None``: the age that the root or a default says.
-    ``require``: who must have built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
-    may lead although they are not public. ``trust_root``: file of the pinned root of the registry's trust
+    ``require``: who must have built a revision; ``None`` accepts every builder. ``allow_links``: networks to
+    which a registry's links may lead although they are not public. ``trust_root``: file of the pinned root of the registry's trust
     metadata; ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that has the signing
     key, instead of a key file; empty without one. ``signer``: the program that signs, and its arguments,
     instead of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
