@@ -116,7 +116,7 @@ def start(
 
 
 def is_hit(answer: dict[str, Any]) -> None:
-    assert answer["state"] == "hit" and answer["reasons"] == [], answer
+    assert answer["state"] == "hit", answer
     assert answer["observed"]["compilations"] == 0 and answer["eager_difference"] < 1e-5
 
 
@@ -126,7 +126,7 @@ def test_a_service_on_a_cpu_without_avx512_hits(
 ) -> None:
     answer = start(tmp_path, level, cpu, **environ).answer
     is_hit(answer)
-    assert answer["level"] == "x86-64-v3"
+    assert answer["level"] == "x86-64-v3" and answer["reasons"] == []
 
 
 def lesser(path: Path, lacks: frozenset[str]) -> Path:
@@ -191,7 +191,7 @@ def test_one_warm_serves_each_cpu_by_its_best_level(tmp_path: Path) -> None:
         bundle = f"bundle={tmp_path / 'bundles'}"
         answer = run("serve.py", bundle, place=place, compilers=False, before=on(cpu), **trust).answer
         is_hit(answer)
-        assert (answer["level"], answer["installed"]) == (level, 1)
+        assert (answer["level"], answer["installed"]) == (level, 1), "and a reason for each other level"
         kernels = [str(path) for path in place.rglob("*.so")]
         assert kernels and instructions(kernels, BEYOND[level]) == []
 

@@ -12,7 +12,7 @@ import pytest
 from cachesvc_client.config.settings import Config
 from cachesvc_client.environment import cpu, cxx, level_choice, releases
 from cachesvc_client.environment.detect import detect
-from cachesvc_client.environment.level_choice import choose_level, parse_levels, take_level
+from cachesvc_client.environment.level_choice import choose_level, parse_levels, set_level
 from cachesvc_client.environment.march import LEVELS, RELEASES, level_of, variables
 from cachesvc_client.wire.errors import InvalidRequest
 from tests.environment.test_cpu_flags import record
@@ -54,8 +54,8 @@ def test_a_process_takes_the_best_level_that_its_cpu_has(
     machine(name, lacks=lacks)
     environ = {"CACHESVC_MARCH": named}
     assert level_of(detect(environ)) == level, "what commands such as `cachesvc environment` say"
-    assert take_level(environ) == "" and environ == {"CACHESVC_MARCH": named, **variables(level)}
-    assert take_level(environ) == "", "a child process has what its parent took"
+    assert set_level(environ) == "" and environ == {"CACHESVC_MARCH": named, **variables(level)}
+    assert set_level(environ) == "", "a child process has what its parent took"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_where_no_level_fits_one_line_says_why_and_nothing_is_set(
 ) -> None:
     machine("haswell", **put)
     environ = {"CACHESVC_MARCH": "x86-64-v4,x86-64-v3"}
-    assert take_level(environ) == f"CACHESVC_MARCH=x86-64-v4,x86-64-v3 does nothing: {line}"
+    assert set_level(environ) == f"CACHESVC_MARCH=x86-64-v4,x86-64-v3 does nothing: {line}"
     assert environ == {"CACHESVC_MARCH": "x86-64-v4,x86-64-v3"} and level_of(detect(environ)) == ""
 
 
@@ -81,7 +81,7 @@ def test_what_the_user_set_holds(machine: Machine, name: str) -> None:
     machine("haswell")
     environ = {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
     assert (
-        take_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
+        set_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
     )
     assert environ == {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
 
@@ -92,7 +92,7 @@ def test_after_the_compiler_is_loaded_nothing_is_set(
     machine("haswell")
     monkeypatch.setitem(sys.modules, level_choice.READER, os)
     environ = {"CACHESVC_MARCH": "x86-64-v3"}
-    assert "torch's compiler is loaded: attach before it" in take_level(environ) and len(environ) == 1
+    assert "torch's compiler is loaded: attach before it" in set_level(environ) and len(environ) == 1
     assert level_of(detect(environ)) == ""
 
 

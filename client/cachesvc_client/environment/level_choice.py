@@ -1,6 +1,6 @@
 """Choose the level of x86-64 for this process: the best of those in ``CACHESVC_MARCH`` that its CPU has.
 
-An image has one value for all machines, and each process takes what fits: `march.variables` of the level are
+An image has one value for all machines, and each process uses what fits: `march.variables` of the level are
 set before PyTorch reads them. Where none fits, nothing is set: the process compiles for its CPU, as without
 us.
 """
@@ -60,7 +60,7 @@ def choose_level(environ: Mapping[str, str]) -> Choice:
     )
 
 
-def take_level(environ: MutableMapping[str, str] = os.environ) -> str:
+def set_level(environ: MutableMapping[str, str] = os.environ) -> str:
     """Set the variables of the best level in this process; return a line for the user if there is none."""
     choice = choose_level(environ)
     environ.update(choice.variables)

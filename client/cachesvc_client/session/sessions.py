@@ -71,9 +71,9 @@ class Sessions(Listener):
             show_as_asked()
         lines = [obsolete_line(), *REFUSED]
         if os.environ.get("CACHESVC_MARCH"):
-            from ..environment.level_choice import take_level
+            from ..environment.level_choice import set_level
 
-            lines.append(take_level())
+            lines.append(set_level())
         for line in filter(None, lines):
             logger.write(logging.WARNING, "%s", line)
 
