@@ -36,8 +36,11 @@ def parse_levels(text: str) -> tuple[str, ...]:
 
 
 def choose_level(environ: Mapping[str, str]) -> Choice:
-    """Return the choice for a process with these variables. Those that PyTorch reads hold where they are set;
-    a malformed setting chooses nothing, and the configuration says so."""
+    """Return the choice for a process with these variables.
+
+    Where one that PyTorch reads is set, nothing is chosen. Nor is by a malformed setting, which the
+    configuration reports.
+    """
     try:
         levels = parse_levels(environ.get(SETTING, ""))
     except ValueError:
