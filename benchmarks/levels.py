@@ -2,8 +2,9 @@
 
 One ``cachesvc warm`` makes an entry for each level that this CPU has. Then one process for each level, which
 restores its entry and compiles nothing, and two of PyTorch alone, which compile for this CPU; the second of
-these is a control. They take turns, a block of calls each, and the order changes from turn to turn; a ratio
-compares two blocks of one turn.
+these is a control, over the first one's cache. They take turns, a block of calls each, and the order changes
+from turn to turn; a ratio compares two blocks of one turn. Each process has one thread, and its seconds on
+a CPU count, as the kernel says: other work of the machine is not in them, except for its use of caches.
 
 Usage: ``python -m benchmarks.levels [--models bert llama vit] [--turns 40] [--quick]``. Prints a table and
 writes ``benchmarks/results/levels.json``.
@@ -33,6 +34,7 @@ from cachesvc_client.environment.march import LEVELS, refusal
 
 NATIVE, CONTROL = "native", "control"
 """The processes of PyTorch alone."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 Block = Callable[[int], float]
 
 
@@ -111,6 +113,7 @@ def _warm(model: str, levels: list[str], running: Registry, place: Path) -> None
     spec = place / "warm.toml"
     lines = [f'name = "levels/{model}"', "[[target]]", f'id = "{model}"', f"march = {json.dumps(levels)}"]
     lines += [
+        f'env = {{OMP_NUM_THREADS = "{ONE_THREAD["OMP_NUM_THREADS"]}"}}',
         'tracing = "always"',
         f"script = {json.dumps(str(SERVICE))}",
         f'args = ["{model}", "--no-audit"]',
@@ -125,14 +128,15 @@ def _warm(model: str, levels: list[str], running: Registry, place: Path) -> None
 @contextlib.contextmanager
 def _serving(model: str, name: str, running: Registry, place: Path) -> Iterator[Block]:
     """Run a process that stays after its first answer. Yield a function that has it make so many calls and
-    returns the seconds that they took."""
+    returns the seconds on a CPU that they took."""
     restores = name in LEVELS
+    alone = {"TORCHINDUCTOR_CACHE_DIR": str(place / "pytorch")}
     ours = {**running.service, "CACHESVC_NAME": f"levels/{model}", "CACHESVC_MARCH": name}
     with (
         (place / f"{name}.log").open("w") as log,
         Host(place / name).running(
             *(str(SERVICE), model, "--no-audit", "--blocks"),
-            variables=ours if restores else {},
+            variables=ONE_THREAD | (ours if restores else alone),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -140,14 +144,17 @@ def _serving(model: str, name: str, running: Registry, place: Path) -> Iterator[
     ):
 
         def line() -> Any:
+            assert process.stdout
             text = process.stdout.readline()
             if not text:
                 raise Failed(f"{name}: {(place / f'{name}.log').read_text()[-3000:]}")
             return json.loads(text)
 
         def block(calls: int) -> float:
+            begin = _seconds_on_cpu(process.pid)
             print(calls, file=process.stdin, flush=True)
-            return float(line())
+            line()
+            return _seconds_on_cpu(process.pid) - begin
 
         answer = line()
         if restores and (answer["cachesvc"]["state"] != "hit" or answer["observed"]["compilations"]):
@@ -155,6 +162,11 @@ def _serving(model: str, name: str, running: Registry, place: Path) -> Iterator[
         if answer["difference"] > 1e-3 * answer["scale"]:
             raise Failed(f"{model} for {name} differs from eager by {answer['difference']}")
         yield block
+
+
+def _seconds_on_cpu(process: int) -> float:
+    """Return how long the first thread of a process ran, which makes the calls (proc_pid_schedstat)."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 def table(model: str, measured: dict[str, Any]) -> list[str]:
@@ -171,7 +183,7 @@ def table(model: str, measured: dict[str, Any]) -> list[str]:
             )
         )
         rows.append((name, f"{1e3 * seconds:.3f}", *(cells or ("", "", ""))))
-    return aligned(rows)
+    return [*aligned(rows)]
 
 
 if __name__ == "__main__":

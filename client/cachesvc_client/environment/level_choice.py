@@ -32,7 +32,7 @@ def parse_levels(text: str) -> tuple[str, ...]:
     names = text.replace(",", " ").split()
     if not names or not march.LEVELS.keys() >= set(names):
         raise ValueError(f"allowed: {', '.join(march.LEVELS)}, several with commas")
-    return tuple(level for level in reversed(march.LEVELS) if level in names)
+    return tuple(level for level in reversed([*march.LEVELS]) if level in names)
 
 
 def choose_level(environ: Mapping[str, str]) -> Choice:
