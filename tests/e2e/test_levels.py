@@ -161,39 +161,76 @@ inputs = {{a = {{"*" = [{{shape = [4, 32]}}]}}}}
 """
 
 
-def warm(place: Path, *words: str, **environ: str) -> dict[str, Any]:
-    """Run the command over `SPEC`, and return its report."""
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Warm `SPEC`, and return the variables of a service that restores what came of it."""
+    place = tmp_path_factory.mktemp("warm")
+    key = SigningKey.generate()
+    key.save(place / "signing.key")
     (place / "warm.toml").write_text(SPEC)
-    command = [sys.executable, "-m", "cachesvc", "warm", "warm.toml", "--json", *words]
-    env = {**environment(place / "builder"), **environ}
+    command = [sys.executable, "-m", "cachesvc", "warm", "warm.toml", "--json", "--out", "bundles"]
+    env = environment(place / "builder", CACHESVC_SIGNING_KEY=str(place / "signing.key"))
     done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    made = json.loads(done.stdout)["targets"]
+    statuses = {one["target"]: one["status"] for one in made}
+    assert statuses == {f"blocks/default/{level}": "warm" for level in LEVELS}, made
+    assert not [note for one in made for note in one["notes"] if "not known to be built" in note]
+    return {**QUICK, "CACHESVC_BUNDLE": str(place / "bundles"), "CACHESVC_TRUSTED_KEYS": str(key.public)}
+
+
+def cpu_of(level: str, folder: Path) -> str | Path:
+    """Return a recorded CPU whose best level this is."""
+    if level == "x86-64-v2":
+        return lesser(folder / "cpu", LEVELS["x86-64-v3"] - LEVELS["x86-64-v2"])
+    return {"x86-64-v3": "haswell", "x86-64-v4": "sapphire-rapids"}[level]
 
 
 @pytest.mark.long
-def test_one_warm_serves_each_cpu_by_its_best_level(tmp_path: Path) -> None:
-    key = tmp_path / "signing.key"
-    SigningKey.generate().save(key)
-    made = warm(tmp_path, "--out", "bundles", CACHESVC_SIGNING_KEY=str(key))["targets"]
-    assert [(one["target"], one["status"]) for one in made] == [
-        (f"blocks/default/{level}", "warm") for level in LEVELS
-    ], made
-    assert not [note for one in made for note in one["notes"] if "not known to be built" in note]
-    cpus = {
-        "x86-64-v2": lesser(tmp_path / "cpu", LEVELS["x86-64-v3"] - LEVELS["x86-64-v2"]),
-        "x86-64-v3": "zen2",
-        "x86-64-v4": "sapphire-rapids",
-    }
-    for level, cpu in cpus.items():
-        place = tmp_path / level
-        trust = {"CACHESVC_TRUSTED_KEYS": str(SigningKey.load(key).public), "CACHESVC_MARCH": ALL, **QUICK}
-        bundle = f"bundle={tmp_path / 'bundles'}"
-        answer = run("serve.py", bundle, place=place, compilers=False, before=on(cpu), **trust).answer
-        is_hit(answer)
-        assert (answer["level"], answer["installed"]) == (level, 1), "and a reason for each other level"
-        kernels = [str(path) for path in place.rglob("*.so")]
-        assert kernels and instructions(kernels, BEYOND[level]) == []
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_warm_serves_each_cpu_by_its_best_level(
+    tmp_path: Path, bundles: dict[str, str], level: str
+) -> None:
+    before, march = on(cpu_of(level, tmp_path)), {"CACHESVC_MARCH": ALL}
+    answer = run("serve.py", place=tmp_path, compilers=False, before=before, **bundles, **march).answer
+    is_hit(answer)
+    assert (answer["level"], answer["installed"]) == (level, 1), "and a reason for each other level"
+    kernels = [str(path) for path in tmp_path.rglob("*.so")]
+    assert kernels and instructions(kernels, BEYOND[level]) == []
+
+
+def emulated(
+    place: Path, model: str, cpu: str | Path, bundles: dict[str, str], **environ: str
+) -> ProgramResult:
+    """Start a service on a CPU of qemu, which raises SIGILL for what the CPU lacks."""
+    qemu = shutil.which("qemu-x86_64")
+    if qemu is None:
+        pytest.skip("no qemu-x86_64 (qemu-user)")
+    given = {**bundles, "CACHESVC_DEADLINE": "600", **environ}
+    before = (*on(cpu), qemu, "-cpu", model)
+    # MKL sees one core there, and the number of threads is in the keys.
+    return run("serve.py", "threads=2", place=place, compilers=False, before=before, timeout=1200, **given)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("level", "model"), [("x86-64-v2", "Nehalem"), ("x86-64-v3", "Haswell")])
+def test_a_service_on_an_emulated_cpu_of_the_level_hits(
+    tmp_path: Path, bundles: dict[str, str], level: str, model: str
+) -> None:
+    cpu = cpu_of(level, tmp_path)
+    answer = emulated(tmp_path, model, cpu, bundles, CACHESVC_MARCH=ALL).answer
+    is_hit(answer)
+    assert answer["level"] == level
+
+
+@pytest.mark.long
+def test_the_emulator_ends_a_service_whose_code_is_above_its_cpu(
+    tmp_path: Path, bundles: dict[str, str]
+) -> None:
+    """The service pretends to be a Haswell, and PyTorch's own kernels are those of the emulated CPU."""
+    march = {"TORCHINDUCTOR_CPP_MARCH": "x86-64-v3"}
+    ended = emulated(tmp_path, "Nehalem", "haswell", bundles, **march)
+    assert ended.code != 0 and "signal 4 (Illegal instruction)" in ended.err, ended.err[-2000:]
 
 
 @pytest.mark.parametrize(
