@@ -80,9 +80,7 @@ def test_where_no_level_fits_one_line_says_why_and_nothing_is_set(
 def test_what_the_user_set_holds(machine: Machine, name: str) -> None:
     machine("haswell")
     environ = {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
-    assert (
-        set_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
-    )
+    assert set_level(environ) == f"CACHESVC_MARCH does nothing, since {name}=default holds: unset one of them"
     assert environ == {"CACHESVC_MARCH": "x86-64-v3", name: "default"}
 
 
