@@ -68,7 +68,8 @@ class Config:
     which a registry's links may lead although they are not public. ``trust_root``: file of the pinned
     root of the registry's trust metadata; ``None`` if the trusted keys decide alone.
     ``signing_key_env``: variable that has the signing key, instead of a key file; empty without one.
-    ``signer``: the program that signs, and its arguments, instead of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
+    ``signer``: the program that signs, and its arguments, instead of both; empty without one.
+    ``publish_after``: seconds, see `publication.as_you_go`.
     ``node_store``: the store that this node's agent fills, to read from; ``node_owner``: the user who may
     write there, beside this one and root; ``node_age``: seconds for which its lists are used without a
     question to the registry.
