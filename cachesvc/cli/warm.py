@@ -206,7 +206,7 @@ def _merge(
     """Show the reports of several environments as one; end with its status."""
     from cachesvc.warm.report.merged import merge_environments
 
-    matrix = merge_environments(folder, str(name), [str(job.target) for job in jobs], runners)
+    matrix = merge_environments(folder, str(name), [str(job.label) for job in jobs], runners)
     if report:
         write("--report", report, matrix.markdown())
     if as_json:

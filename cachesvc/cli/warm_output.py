@@ -56,7 +56,7 @@ def progress(jobs: Sequence[Job]) -> Iterator[OnStep]:
 
     def print_step(job: Job, step: str) -> None:
         with lock:
-            echo(f"[{time.monotonic() - begin:6.1f} s] {job.target}: {step}", err=True)
+            echo(f"[{time.monotonic() - begin:6.1f} s] {job.label}: {step}", err=True)
 
     yield print_step
 
@@ -71,11 +71,11 @@ def _live(jobs: Sequence[Job]) -> Iterator[OnStep]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[step]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as shown:
-        rows = {job.target: shown.add_task(job.target, start=False, total=1, step="") for job in jobs}
+        rows = {job.label: shown.add_task(job.label, start=False, total=1, step="") for job in jobs}
 
         def show_step(job: Job, step: str) -> None:
-            shown.start_task(rows[job.target])
-            shown.update(rows[job.target], step=step, completed=int(step in STATUSES))
+            shown.start_task(rows[job.label])
+            shown.update(rows[job.label], step=step, completed=int(step in STATUSES))
 
         yield show_step
 

@@ -78,7 +78,7 @@ def run_jobs(
         try:
             context = _prove(context, jobs, config)
         except (KeyboardInterrupt, Cancelled):
-            return [Outcome(str(one.target), "cancelled", ("interrupted",)) for one in jobs], head
+            return [Outcome(str(one.label), "cancelled", ("interrupted",)) for one in jobs], head
         return run(jobs, context, workers), head
 
 
@@ -87,13 +87,14 @@ def find_missing(context: WarmContext, jobs: Sequence[Job], days: int) -> Missin
     from cachesvc.warm.missing import ask_wanted, plan_missing
     from cachesvc.warm.spec.variables import choose_variables
     from cachesvc_client.environment.detect import detect
+    from cachesvc_client.environment.march import for_level
 
     @functools.cache
     def detect_with(variables: tuple[tuple[str, str], ...]) -> Fingerprint:
-        return detect(dict(variables))
+        return for_level(detect(dict(variables)))
 
     def here(job: Job) -> Fingerprint:
-        variables = choose_variables(os.environ, job.spec.pass_env) | job.spec.env
+        variables = choose_variables(os.environ, job.spec.pass_env) | job.env
         return detect_with(tuple(sorted(variables.items())))
 
     assert context.registry is not None

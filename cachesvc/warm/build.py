@@ -93,7 +93,7 @@ class EntryBuild:
         """Go on with what a process captured."""
         self.files, self.fingerprint = result.capture, result.fingerprint
         if result.beyond_level:
-            level = self.target.job.spec.march
+            level = self.target.job.level
             self.notes.append(
                 f"not known to be built for {level}, so it is for this CPU: {result.beyond_level}"
             )
@@ -128,7 +128,7 @@ class EntryBuild:
         compiled = self.compile_result
         before = compiled.capture
         return Outcome(
-            target=str(self.target.job.target),
+            target=str(self.target.job.label),
             status=status,
             reasons=reasons,
             numbers=judge.numbers(self.target.eager.times, compiled.times, replay.times if replay else {}),

@@ -42,7 +42,7 @@ def environment(job: Job, folder: Path, extra: Mapping[str, str], base: Mapping[
     caches = Path(base.get("XDG_CACHE_HOME") or Path(base.get("HOME") or "/nonexistent", ".cache"))
     environ.setdefault("HF_HOME", str(caches / "huggingface"))
     environ.setdefault("TORCH_HOME", str(caches / "torch"))
-    environ |= job.spec.env
+    environ |= job.env
     environ |= {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
     environ["CACHESVC_STORE"] = str(folder / "store")
     return environ | dict(extra)

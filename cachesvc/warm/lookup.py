@@ -155,7 +155,7 @@ def _expires_late(manifest: Manifest, lifetime: float | None) -> bool:
 def fresh_outcome(target: TargetContext, manifest: Manifest, reason: str = "published already") -> Outcome:
     """Return the outcome of a target that needs no build. ``reason``: why the registry has its entry."""
     return Outcome(
-        str(target.job.target),
+        str(target.job.label),
         "fresh",
         (f"{reason} for this environment and workload (--force compiles again)",),
         numbers=Numbers.from_manifest(manifest.measured),
@@ -172,13 +172,13 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
     """
     manifest = lookup.manifest or lookup.other
     if manifest is None:
-        return Outcome(str(target.job.target), "cold", (lookup.reason,))
+        return Outcome(str(target.job.label), "cold", (lookup.reason,))
     target.show_step("replay")
     replay = _replay_published(target, manifest)
     reasons = judge.remaining_work(replay)
     said = tuple(filter(None, (*replay.log_reasons, lookup.reason)))
     return Outcome(
-        str(target.job.target),
+        str(target.job.label),
         "cold" if reasons else "warm",
         (*said, *reasons) if reasons else (),
         numbers=judge.numbers(target.eager.times, {}, replay.times),

@@ -84,7 +84,7 @@ class MissingPlan:
         lines = [f"{name}: {len(self.wanted)} of {count_text(total, 'target')} are wanted here"]
         rows = [
             (
-                one.job.target,
+                one.job.label,
                 count_text(one.starts, "start"),
                 f"{one.seconds:.0f} s compiled",
                 count_text(one.environments, "environment"),
@@ -108,7 +108,7 @@ class MissingPlan:
             "name": str(name),
             "rows": [
                 {
-                    "target": str(one.job.target),
+                    "target": str(one.job.label),
                     "starts": one.starts,
                     "spent_seconds": round(one.seconds, 3),
                     "environments": one.environments,
@@ -154,23 +154,23 @@ def plan_missing(
     ``here`` returns the environment of the processes that compile a job, with the job's own variables. A
     start that did not say of which target it was counts for each job of a device that it may be of. Pure.
     """
-    wanted = {job.target: WantedJob(job) for job in jobs}
+    wanted = {job.label: WantedJob(job) for job in jobs}
     elsewhere: list[NotHere] = []
     for row in answer.rows:
         matching = [job for job in jobs if row.target in (None, job.target)]
         if not matching:
             elsewhere.append(NotHere(row, "the spec has no such target"))
             continue
-        reasons = {job.target: refusal(row, job, here(job)) for job in matching}
-        fitting = [job for job in matching if not reasons[job.target]]
+        reasons = {job.label: refusal(row, job, here(job)) for job in matching}
+        fitting = [job for job in matching if not reasons[job.label]]
         for job in fitting:
-            wanted[job.target].count(row)
+            wanted[job.label].count(row)
         if not fitting:
-            elsewhere.append(NotHere(row, reasons[matching[0].target]))
+            elsewhere.append(NotHere(row, reasons[matching[0].label]))
     order = sorted(
         (one for one in wanted.values() if one.starts), key=lambda one: (-one.seconds, -one.starts)
     )
-    unwanted = tuple(str(one.job.target) for one in wanted.values() if not one.starts)
+    unwanted = tuple(str(one.job.label) for one in wanted.values() if not one.starts)
     return MissingPlan(tuple(order), tuple(elsewhere), unwanted, answer.more)
 
 

@@ -49,13 +49,13 @@ def run(jobs: Sequence[Job], context: WarmContext, workers: int = 1) -> list[Out
         future = futures[index]
         if index not in outcomes:
             done = future.done() and not future.cancelled()
-            outcomes[index] = future.result() if done else Outcome(str(job.target), "cancelled")
+            outcomes[index] = future.result() if done else Outcome(str(job.label), "cancelled")
     return [outcomes[index] for index in range(len(jobs))]
 
 
 def _warm(job: Job, context: WarmContext) -> Outcome:
     """Warm the target of one job. Raises nothing that belongs to the job."""
-    begin, name = time.monotonic(), str(job.target)
+    begin, name = time.monotonic(), str(job.label)
     try:
         with tempfile.TemporaryDirectory(prefix="cachesvc-warm-") as folder:
             outcome = _warm_in(Path(folder), job, context)
@@ -82,7 +82,7 @@ def _warm_in(folder: Path, job: Job, context: WarmContext) -> Outcome:
     )
     if eager.error:
         status = eager.error_status
-        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace, error_status=status)
+        return Outcome(str(job.label), "failed", (eager.error,), trace=eager.trace, error_status=status)
     model = eager.model
     workload = job.workload(
         model=model.digest if model else None,

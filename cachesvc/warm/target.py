@@ -99,7 +99,7 @@ class TargetRun:
         if warm.launcher.cancelled:
             raise Cancelled
         folder = warm.out or self._target.folder
-        path = folder / (f"{warm.name.name}-{job.target}".replace("/", "-") + SUFFIX)
+        path = folder / (f"{warm.name.name}-{job.label}".replace("/", "-") + SUFFIX)
         manifest = build.seal(path, warm.sealing.key, outcome.numbers.for_manifest())
         outcome = replace(outcome, pack_bytes=manifest.pack.size)
         if warm.out:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cachesvc.cli.warm_run import find_missing
 from cachesvc.schema.namespaces import Policy
 from cachesvc.schema.wanted import WantedAnswer, WantedTarget
 from cachesvc.warm.missing import plan_missing
 from cachesvc.warm.spec.plan import plan
 from cachesvc.warm.spec.spec import parse_spec
+from cachesvc_client.environment.detect import detect
+from cachesvc_client.environment.march import for_level
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import Facts
@@ -122,6 +127,22 @@ def test_a_start_that_named_no_target_counts_for_each(tmp_path: Path) -> None:
         ("tiny/default", 14.0, True, ["an entry fits there and starts compile all the same: grad mode"]),
         ("other/default", 4.0, True, []),
     ]
+
+
+def test_a_start_of_a_lesser_cpu_is_served_by_an_entry_of_its_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SPEC.format(tiny=TINY).replace("[defaults]", '[defaults]\nmarch = "x86-64-v2"')
+    spec = parse_spec(text, tmp_path / "warm.toml")
+    [tiny, *_] = plan(spec)
+    here = detect({**os.environ, **tiny.env})
+    if not here.get("cpu_flags") or "march:x86-64-v2" not in here["cpu_flags"]:
+        pytest.skip("this torch or machine has no levels")
+    lesser = {**here, "cpu_flags": for_level(here)["cpu_flags"]}
+    answer = WantedAnswer((row("tiny/default", lesser, starts=1, spent=5.0),))
+    monkeypatch.setattr("cachesvc.warm.missing.ask_wanted", lambda *_: answer)
+    context = SimpleNamespace(registry=SimpleNamespace(remote=None), name=spec.name, lane=None)
+    assert [one.job.target for one in find_missing(context, [tiny], 30).wanted] == ["tiny/default"]
 
 
 def environment_of(variables: dict[str, str]) -> Facts:

@@ -33,6 +33,17 @@ args = ["a"]
 """
 
 
+LEVELS = """\
+name = "team/bert"
+[[target]]
+id = "bert"
+factory = "models:bert"
+dtypes = ["float32"]
+march = ["x86-64-v2", "x86-64-v3"]
+env = {A = "1"}
+"""
+
+
 @pytest.fixture
 def parse(tmp_path: Path):
     (tmp_path / "job.py").write_text("")
@@ -48,6 +59,24 @@ def test_every_dtype_with_every_mode_in_the_order_of_the_spec(parse):
         "own/default",
         "job",
     ]
+
+
+def test_each_level_of_a_target_is_an_entry_of_that_target(parse):
+    second, third = plan(parse(LEVELS))
+    assert str(second.target) == str(third.target) == "bert/float32/default"
+    assert [str(second.label), third.level] == ["bert/float32/default/x86-64-v2", "x86-64-v3"]
+    assert third.env == {"A": "1", "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2"}
+    assert third.options["env.ATEN_CPU_CAPABILITY"] == "avx2" and workload(second).key != workload(third).key
+    for names in (["bert/float32/default/x86-64-v3"], ["bert/float32/default", "bert"]):
+        assert third in plan(parse(LEVELS), names)
+    assert plan(parse(LEVELS), ["bert/float32/default/x86-64-v2"]) == (second,)
+    with pytest.raises(SpecError, match="did you mean 'bert/float32/default/x86-64-v3'"):
+        plan(parse(LEVELS), ["bert/float32/default/x86-64-v4"])
+
+
+def test_one_level_has_the_name_of_its_target(parse):
+    (job,) = plan(parse(LEVELS.replace('"x86-64-v2", ', "")))
+    assert (job.label, job.level) == (job.target, "x86-64-v3")
 
 
 def test_a_filter_selects_targets(parse):
@@ -97,7 +126,7 @@ def test_another_model_is_another_workload(parse):
 
 
 def test_jobs_are_written_as_json_and_read_back(parse):
-    for job in plan(parse(TEXT)):
+    for job in plan(parse(TEXT + LEVELS.partition("\n")[2].replace('"bert"', '"levels"'))):
         assert codec.build(Job, json.loads(json.dumps(codec.plain(job)))) == job
 
 

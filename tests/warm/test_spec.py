@@ -261,12 +261,34 @@ def test_every_form_of_key_has_a_line_number():
     assert line_of(lines, ("missing",)) is None
 
 
-def test_a_level_is_two_variables(folder):
-    text = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "train.py"\nmarch = "{}"\nenv = {{{}}}\n'
-    (target,) = parse_spec(text.format("x86-64-v3", 'A = "1"'), folder / "w.toml").targets
-    assert target.march == "x86-64-v3"
-    assert target.env == {"A": "1", "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2"}
-    with pytest.raises(SpecError, match=r"line 6: .*'avx512', and march = \"x86-64-v3\" needs 'avx2'"):
-        parse_spec(text.format("x86-64-v3", 'ATEN_CPU_CAPABILITY = "avx512"'), folder / "w.toml")
-    with pytest.raises(SpecError, match="march"):
-        parse_spec(text.format("znver4", ""), folder / "w.toml")
+LEVELS = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "train.py"\nmarch = {}\nenv = {{{}}}\n'
+
+
+def test_levels_are_one_or_a_list(folder):
+    for text, levels in {
+        '"x86-64-v3"': ("x86-64-v3",),
+        '["x86-64-v2", "x86-64-v4"]': ("x86-64-v2", "x86-64-v4"),
+        '""': (),
+    }.items():
+        (target,) = parse_spec(LEVELS.format(text, ""), folder / "w.toml").targets
+        assert target.march == levels
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "why"),
+    [
+        ('"x86-64-v5"', "", "line 5: .*march: 'x86-64-v5' is not known.*did you mean 'x86-64-v"),
+        ('["x86-64-v3", "znver4"]', "", "line 5: .*march: 'znver4' is not known"),
+        ('["x86-64-v3", "x86-64-v3"]', "", "names one twice"),
+        ("[]", "", "march: empty"),
+        ("3", "", "march: 3 is not a list"),
+        (
+            '["x86-64-v4", "x86-64-v3"]',
+            'ATEN_CPU_CAPABILITY = "avx512"',
+            r"line 6: .*'avx512', and march = \"x86-64-v3\" needs 'avx2'",
+        ),
+    ],
+)
+def test_levels_that_cannot_be_are_one_line(folder, text, env, why):
+    with pytest.raises(SpecError, match=why):
+        parse_spec(LEVELS.format(text, env), folder / "w.toml")

@@ -16,6 +16,8 @@ from cachesvc.warm.worker.execution import script_digest
 from cachesvc.warm.worker.main import perform
 from cachesvc.warm.worker.phase import PhaseRequest
 from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.wire.errors import Unsupported
+from tests.environment.test_cpu_flags import record
 
 KEY = "7P335DUZQWC3FD5RRF4O6ZXEG2U3NY34Z46BPF4ZH7D226SIEGZA"
 
@@ -96,3 +98,18 @@ def test_a_level_is_refused_where_torch_has_none(
     (job,) = plan(parse_spec(text, tmp_path / "w.toml"))
     result = perform(PhaseRequest("eager", job))
     assert result.error.startswith(f'march = "x86-64-v3": torch {torch} compiles for the CPU that it runs on')
+
+
+def test_a_level_that_this_builder_lacks_is_one_line_and_the_others_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each level is a process of its own, so one that fails ends no other."""
+    (tmp_path / "it.py").write_text("print()")
+    text = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "it.py"\nmarch = ["x86-64-v4", "x86-64-v3"]\n'
+    jobs = plan(parse_spec(text, tmp_path / "w.toml"))
+    monkeypatch.setattr("cachesvc_client.environment.cpu.read_cpuinfo", lambda: record("haswell"))
+    monkeypatch.setattr("cachesvc_client.environment.releases.torch", lambda: ("2.13.0+cpu", None))
+    fourth, third = (perform(PhaseRequest("eager", job)) for job in jobs)
+    assert fourth.error.startswith('march = "x86-64-v4": this CPU lacks avx512bw, avx512cd, avx512dq')
+    assert "\n" not in fourth.error and fourth.error_status == Unsupported.exit_status
+    assert third.error == ""

@@ -203,7 +203,7 @@ def plan_lines(jobs: Sequence[Job]) -> list[str]:
         inputs = f", inputs {', '.join(spec.inputs)}" if spec.inputs else ""
         options = ", ".join(f"{key}={_option_text(value)}" for key, value in job.options.items())
         kind = "script" if job.is_script else "vllm" if job.is_engine else spec.kind
-        text.append(f"{job.target}: {kind} of {source}{inputs} ({options})")
+        text.append(f"{job.label}: {kind} of {source}{inputs} ({options})")
     return [*text, f"{count_text(len(jobs), 'entry', 'entries')} would be made"]
 
 

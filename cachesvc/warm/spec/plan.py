@@ -1,4 +1,4 @@
-"""Plan the jobs of a spec: targets x dtypes x modes. Pure: touches no file, process or network."""
+"""Plan the jobs of a spec: targets x dtypes x modes x levels. Pure: touches no file, process or network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cachesvc_client.environment import march
 from cachesvc_client.environment.model_hash import compile_options
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
@@ -20,10 +21,10 @@ from .toml_table import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Describes one entry to make: a target with one dtype and one mode.
+    """Describes one entry to make: a target with one dtype and one mode, for one level.
 
     ``dtype``: empty for a model whose parameters stay as the factory made them. ``folder``: the spec's,
-    absolute, from which factories are imported.
+    absolute, from which factories are imported. ``level``: empty for the CPU of the build.
     """
 
     target: Target
@@ -31,6 +32,18 @@ class Job:
     dtype: str
     mode: str
     folder: str
+    level: str = ""
+
+    @property
+    def label(self) -> Target:
+        """Return what tells this job from the others of its run: levels of one target are entries for
+        environments of their own."""
+        return Target(f"{self.target}/{self.level}") if len(self.spec.march) > 1 else self.target
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return the variables that the spec sets for the processes of this job."""
+        return {**self.spec.env, **(march.variables(self.level) if self.level else {})}
 
     @property
     def is_script(self) -> bool:
@@ -60,7 +73,7 @@ class Job:
             )
             options["grad_mode"] = spec.grad
         options["device"] = spec.device
-        options |= {f"env.{key}": value for key, value in spec.env.items()}
+        options |= {f"env.{key}": value for key, value in self.env.items()}
         return options
 
     def workload(
@@ -85,25 +98,32 @@ class Job:
 
 
 def plan(spec: Spec, only: Iterable[str] = ()) -> tuple[Job, ...]:
-    """Return one job for each target, dtype and mode, in the spec's order.
+    """Return one job for each target, dtype, mode and level, in the spec's order.
 
     ``only``: ids of targets, or whole names such as ``bert/float32/default``; none means all.
     Raises ``SpecError`` for a name that the spec does not have.
     """
     jobs = tuple(job for target in spec.targets for job in _variants(target, str(spec.path.parent)))
     selected = list(only)
-    known = [target.id for target in spec.targets] + [str(job.target) for job in jobs]
+    names = {job.label: {job.spec.id, str(job.target), str(job.label)} for job in jobs}
+    known = list(dict.fromkeys([*(job.spec.id for job in jobs), *(job.target for job in jobs), *names]))
     for name in selected:
         if name not in known:
             raise SpecError(f"{spec.path}: no target {name!r}", did_you_mean(name, known, "the spec has: "))
-    return tuple(job for job in jobs if not selected or job.target in selected or job.spec.id in selected)
+    return tuple(job for job in jobs if not selected or names[job.label].intersection(selected))
 
 
 def _variants(target: TargetSpec, folder: str) -> list[Job]:
     if target.script or target.vllm:
-        return [Job(Target(target.id), target, "", "", folder)]
+        variants = [(Target(target.id), "", "")]
+    else:
+        variants = [
+            (Target("/".join(filter(None, (target.id, dtype, mode)))), dtype, mode)
+            for dtype in target.dtypes or ("",)
+            for mode in target.modes
+        ]
     return [
-        Job(Target("/".join(filter(None, (target.id, dtype, mode)))), target, dtype, mode, folder)
-        for dtype in target.dtypes or ("",)
-        for mode in target.modes
+        Job(name, target, dtype, mode, folder, level)
+        for name, dtype, mode in variants
+        for level in target.march or ("",)
     ]

@@ -108,7 +108,13 @@ def _target_keys() -> Schema:
         "autocast": _choice("the dtype of autocast around the call", spec.AUTOCAST_DTYPES),
         "device": _text("auto, cpu, cuda or cuda:N", spec.DEVICE.pattern),
         "tracing": _choice("whether services of the entry trace", spec.TRACING),
-        "march": _choice("level of x86-64 that code for the CPU is built for", tuple(march.LEVELS)),
+        "march": {
+            "description": "levels of x86-64 that code for the CPU is built for",
+            "anyOf": [
+                _choice("one", tuple(march.LEVELS)),
+                _choices("an entry for each", tuple(march.LEVELS)),
+            ],
+        },
         "env": {
             "type": "object",
             "description": "variables of the service",

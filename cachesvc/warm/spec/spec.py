@@ -118,8 +118,8 @@ class TargetSpec:
     which ``args`` are the engine arguments. ``dtypes``: empty if parameters stay as the factory made them.
     ``dynamic``: ``None`` leaves the choice to torch. ``tracing``: whether services of the entry trace:
     *always*, *never* (the target fails where that cannot be proven), or *auto* (they do not where that can be
-    proven). ``tolerance``: ``rtol`` and ``atol``; ``None`` for the dtype's default. ``march``: the level of
-    x86-64 that code for the CPU is built for, whose variables are in ``env``; empty for the CPU of the build.
+    proven). ``tolerance``: ``rtol`` and ``atol``; ``None`` for the dtype's default. ``march``: the levels of
+    x86-64 that code for the CPU is built for, each an entry; empty for the CPU of the build.
     ``timeout``: seconds of one phase. ``nproc``: ranks of a script. ``runs``: number of calls of which the
     steady time is the median. ``cwd``, ``script``, ``vllm`` and ``files`` are absolute.
     """
@@ -142,7 +142,7 @@ class TargetSpec:
     autocast: str = ""
     device: str = "auto"
     tracing: str = "auto"
-    march: str = ""
+    march: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str = ""
@@ -324,8 +324,8 @@ def _target_options(table: Table) -> dict[str, Any]:
         "autocast": table.choice("autocast", AUTOCAST_DTYPES, ""),
         "device": device,
         "tracing": table.choice("tracing", TRACING, "auto"),
-        "march": (level := table.choice("march", tuple(march.LEVELS), "")),
-        "env": _env(table) | _march(table, level),
+        "march": _march(table),
+        "env": _env(table),
         "pass_env": _pass_env(table),
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",
         "paths": tuple(table.path_to("paths", item, folder=True) for item in table.texts("paths")),
@@ -345,13 +345,20 @@ def _dynamic(table: Table) -> bool | None:
     return value
 
 
-def _march(table: Table, level: str) -> dict[str, str]:
-    """Return the variables of a level, unless ``env`` has them with other values."""
-    variables = march.variables(level) if level else {}
-    for name, value in variables.items():
-        if (other := _env(table).get(name, value)) != value:
-            table.fail(("env", name), f'{other!r}, and march = "{level}" needs {value!r}', "drop one of them")
-    return variables
+def _march(table: Table) -> tuple[str, ...]:
+    """Return the levels, one or a list, unless ``env`` has their variables with other values."""
+    level = table.get("march")
+    names = tuple(march.LEVELS)
+    if isinstance(level, str):
+        levels = tuple(filter(None, [table.choice("march", names, "")]))
+    else:
+        levels = table.choices("march", names, ())
+    for one in levels:
+        for name, value in march.variables(one).items():
+            if (other := _env(table).get(name, value)) != value:
+                problem = f'{other!r}, and march = "{one}" needs {value!r}'
+                table.fail(("env", name), problem, "drop one of them")
+    return levels
 
 
 def _env(table: Table) -> dict[str, str]:

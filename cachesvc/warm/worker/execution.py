@@ -73,7 +73,7 @@ def describe_compiles(request: PhaseRequest, observer: counters.Observer) -> Pha
         request.phase,
         observation=observer.snapshot(),
         fingerprint=here if request.ranks else process().output.built_for(here),
-        beyond_level=process().output.beyond_level() if request.job.spec.march else "",
+        beyond_level=process().output.beyond_level() if request.job.level else "",
         scopes=process().output.scopes(),
         graph_requests=process().output.asked.facts(),
     )

@@ -95,8 +95,8 @@ def perform(request: PhaseRequest, do: Phase | None = None) -> PhaseResult:
     ``do``: what does every phase in the place of this module, as `gpuless` does.
     """
     try:
-        if (level := request.job.spec.march) and (problem := march.refusal(level, detect())):
-            raise Unsupported(problem, "drop the key, or warm it on torch 2.13 or later, on such a CPU")
+        if (level := request.job.level) and (problem := march.refusal(level, detect())):
+            raise Unsupported(f'march = "{level}": {problem}', march.NEEDS)
         return (do or _phases(request.job)[request.phase])(request)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)

@@ -22,6 +22,7 @@ from ..config.settings import Config
 from ..console.tables import aligned
 from ..environment import releases
 from ..environment.detect import detect
+from ..environment.level_choice import choose_level
 from ..environment.variables import obsolete_line
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
@@ -198,7 +199,7 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
-    for line in filter(None, (obsolete_line(), *kinds.REFUSED)):
+    for line in filter(None, (obsolete_line(), choose_level(os.environ).line, *kinds.REFUSED)):
         yield Check("warn", "settings", line)
     for name, fix in _RISKY.items():
         if os.environ.get(name):

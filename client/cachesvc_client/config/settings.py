@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..bundle.seal import TrustedKey
+from ..environment.level_choice import parse_levels
 from ..environment.variables import (
     NO_CANARY,
     CanarySetting,
@@ -58,16 +59,17 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
-    ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``hold_collector``:
-    see `process.gc_pause`. ``keep_own``: see `own_results`. ``record_seconds``: what a service may spend on
-    recording beside its work. ``offline``: seconds for which the last answer of
-    a registry that cannot be reached is used. ``max_age``: seconds since the signing of a revision, from
-    which on it is refused; ``None``: the age that the root or a default says. ``require``: who must have
-    built a revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links
-    may lead although they are not public. ``trust_root``: file of the pinned root of the registry's trust
-    metadata; ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that has the signing
-    key, instead of a key file; empty without one. ``signer``: the program that signs, and its arguments,
-    instead of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
+    ``frames``: whether restored frames are given to Dynamo, which then does not trace. ``march``: levels, see
+    `level_choice`. ``hold_collector``: see `process.gc_pause`. ``keep_own``: see `own_results`.
+    ``record_seconds``: what a service may spend on recording beside its work. ``offline``: seconds for which
+    the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the
+    signing of a revision, from which on it is refused; ``None``: the age that the root or a default says.
+    ``require``: who must have built a revision; ``None`` accepts every builder. ``allow_links``: networks to
+    which a registry's links may lead although they are not public. ``trust_root``: file of the pinned
+    root of the registry's trust metadata; ``None`` if the trusted keys decide alone.
+    ``signing_key_env``: variable that has the signing key, instead of a key file; empty without one.
+    ``signer``: the program that signs, and its arguments, instead of both; empty without one.
+    ``publish_after``: seconds, see `publication.as_you_go`.
     ``node_store``: the store that this node's agent fills, to read from; ``node_owner``: the user who may
     write there, beside this one and root; ``node_age``: seconds for which its lists are used without a
     question to the registry.
@@ -99,6 +101,7 @@ class Config:
     canary: CanarySetting = NO_CANARY
     report: bool = True
     frames: bool = True
+    march: tuple[str, ...] = ()
     hold_collector: bool = True
     keep_own: bool = True
     record_seconds: float = DEFAULT_RECORD_SECONDS
@@ -155,6 +158,7 @@ class Config:
             canary=_variable(environ, "CACHESVC_CANARY", canary_setting, NO_CANARY),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
             frames=_variable(environ, "CACHESVC_FRAMES", parse_switch, True),
+            march=_variable(environ, "CACHESVC_MARCH", parse_levels, ()),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),
             keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
             record_seconds=_variable(environ, "CACHESVC_RECORD_SECONDS", _seconds, DEFAULT_RECORD_SECONDS),

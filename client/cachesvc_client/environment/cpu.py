@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from . import march
 from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
 
 
@@ -34,13 +35,14 @@ def cpu_isa(
     with ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
 
     Does not run PyTorch's probes, and so assumes a compiler that knows the CPU's instructions: an image
-    without a compiler has the same text as its builder. ``None`` on machines that this function does not
-    know. ``width``: the bits of a vector that code has asked for (``torch._inductor.config.cpp.simdlen``).
+    without a compiler has the same text as its builder. Under a level it is what all of its CPUs have, see
+    `march`. ``None`` on machines that this function does not know. ``width``: the bits of a vector that code
+    has asked for (``torch._inductor.config.cpp.simdlen``).
     """
     if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
         return "INVALID_VEC_ISA"
     if machine == "x86_64":
-        candidates = _x86_isas(flags)
+        candidates = _x86_isas(flags - march.NOT_OF_ALL if march.has_level(environ) else flags)
     elif machine == "aarch64":
         candidates = _arm_isas(flags)
     else:

@@ -23,6 +23,10 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     reads. Takes a few milliseconds where there is no GPU driver.
     """
     environ = os.environ if environ is None else environ
+    if environ.get("CACHESVC_MARCH"):
+        from .level_choice import choose_level  # for those who set it
+
+        environ = {**environ, **choose_level(environ).variables}
     torch, accelerator = releases.torch()
     cpuinfo, machine = cpu.read_cpuinfo(), os.uname().machine
     flags = cpu.cpu_flags(machine, cpuinfo)

@@ -2,7 +2,8 @@
 
 Inductor compiles with ``-march=native``; from 2.13 on this variable names another target. It adds the options
 of the instruction set that it writes code for (``-mavx512f`` …), which it picks by the CPU, or by
-``ATEN_CPU_CAPABILITY``. So code needs the flags of the level and those of the picked set.
+``ATEN_CPU_CAPABILITY``. So code needs the flags of the level and those of the picked set. Under a level no
+set is picked that only some of its CPUs have (`NOT_OF_ALL`, `kinds.inductor.build_options.sets_of_all`).
 
 A process under a level has ``march:x86-64-v3`` among its flags, so that entries of another level are told
 apart at once. Its other flags stay those of its CPU: they say what it can run. An entry has the flags of
@@ -30,12 +31,14 @@ _OF_ISA: Mapping[str, frozenset[str]] = {
     "INVALID_VEC_ISA": frozenset(),
     "avx2": _V3,
     "avx512": _V4,
-    "avx512_vnni": frozenset({"avx512_vnni"}),
-    "avx512_bf16": frozenset({"avx512_bf16"}),
 }
-"""Words of `cpu.cpu_isa` -> flags that the options of such a set, and what they imply, may use. AMX is left
-out: no kernel shows all of its parts."""
+"""Words of `cpu.cpu_isa` -> flags that the options of such a set, and what they imply, may use."""
+NOT_OF_ALL = frozenset({"avx512_vnni", "avx512_bf16", "amx_tile"})
+"""Flags by which Inductor picks a set, and that some CPUs of ``x86-64-v4`` lack."""
 _MARK = "march:"
+_COMPILERS = {"g++": 11, "clang++": 12}
+"""The first release of each compiler that knows the levels."""
+NEEDS = "drop it, or warm it with torch 2.13 or later and g++ 11 or later, on such a CPU"
 
 
 def variables(level: str) -> dict[str, str]:
@@ -48,6 +51,11 @@ def mark(machine: str, environ: Mapping[str, str], torch: str | None) -> list[st
     level = environ.get(VARIABLE, "")
     known = machine == "x86_64" and torch is not None and release(torch) in RELEASES and level in LEVELS
     return [_MARK + level] if known else []
+
+
+def has_level(environ: Mapping[str, str]) -> bool:
+    """Return whether the variables name a level."""
+    return environ.get(VARIABLE) in LEVELS
 
 
 def level_of(fingerprint: Fingerprint) -> str:
@@ -72,14 +80,18 @@ def host_flags(fingerprint: Fingerprint) -> frozenset[str]:
 
 
 def refusal(level: str, fingerprint: Fingerprint) -> str | None:
-    """Return the line that says why nothing can be built for a level here; ``None`` if it can."""
+    """Return why nothing can be built for a level here; ``None`` if it can."""
     torch, platform = str(fingerprint.get("torch", "unknown")), str(fingerprint.get("platform", "unknown"))
     if not platform.endswith("-x86_64"):
-        return f'march = "{level}": a level of x86-64, and this is {platform}'
+        return f"a level of x86-64, and this is {platform}"
     if release(torch) not in RELEASES:
-        return f'march = "{level}": torch {torch} compiles for the CPU that it runs on alone'
+        return f"torch {torch} compiles for the CPU that it runs on alone"
     if lacking := sorted(LEVELS[level] - host_flags(fingerprint)):
-        return f'march = "{level}": this CPU lacks {", ".join(lacking)}'
+        return f"this CPU lacks {', '.join(lacking)}"
+    name, _, version = str(fingerprint.get("cxx", "")).partition(" ")
+    number = version.partition(".")[0]
+    if name in _COMPILERS and number.isdigit() and int(number) < _COMPILERS[name]:
+        return f"{name} {version} knows no levels, {name} {_COMPILERS[name]} does"
     return None
 
 

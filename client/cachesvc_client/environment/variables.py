@@ -36,6 +36,7 @@ KNOWN = frozenset(
             "KINDS",
             "LANE",
             "LOG",
+            "MARCH",
             "MAX_AGE",
             "MODE",
             "NAME",

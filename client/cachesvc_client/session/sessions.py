@@ -64,12 +64,17 @@ class Sessions(Listener):
         return self.reporting, self.missed_keys, keeper, publisher
 
     def armed(self) -> None:
-        """Begin to log, as the user asks for it."""
+        """Begin to log, as the user asks for it, and compile for the level that the user asks for."""
         if os.environ.get("CACHESVC_LOG"):
             from ..outcome.show_log import show_as_asked
 
             show_as_asked()
-        for line in filter(None, (obsolete_line(), *REFUSED)):
+        lines = [obsolete_line(), *REFUSED]
+        if os.environ.get("CACHESVC_MARCH"):
+            from ..environment.level_choice import set_level
+
+            lines.append(set_level())
+        for line in filter(None, lines):
             logger.write(logging.WARNING, "%s", line)
 
     def before_compile(self) -> None:

@@ -122,8 +122,8 @@ FACTORS: tuple[Factor, ...] = (
         1,
         "refuse",
         "not in PyTorch's keys, and a cross-ISA hit computes garbage",
-        "warm under the same ATEN_CPU_CAPABILITY and CPU generation; with march in the spec, set it in the "
-        "service too",
+        "warm under the same ATEN_CPU_CAPABILITY and CPU generation; with march in the spec, set "
+        "CACHESVC_MARCH in the service",
     ),
     Factor(
         "cpu_flags",
@@ -134,7 +134,7 @@ FACTORS: tuple[Factor, ...] = (
         "kernels are built with -march=native: code for flags that this CPU lacks dies with SIGILL; march:… "
         "is the level for which they are built instead",
         "warm on the oldest CPU generation of the fleet; on the same model if the entry names one (model:…); "
-        "set TORCHINDUCTOR_CPP_MARCH as the builder if it names a level (march:…), else unset it",
+        "set CACHESVC_MARCH to the level that the entry names (march:…), and unset it if it names none",
     ),
     Factor(
         "cxx",

@@ -93,6 +93,7 @@ answer = {
     "bytes_moved": report.bytes_moved,
     "installed": len(report.revisions),
     "torch": torch.__file__,
+    "level": os.environ.get("TORCHINDUCTOR_CPP_MARCH", ""),
     "primed": primed,
     "collector": {"held": collector.seconds, "numbers": gc.get_threshold(), "before": numbers},
     "status": cachesvc_client.status(),

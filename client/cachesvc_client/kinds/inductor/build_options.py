@@ -1,4 +1,5 @@
-"""Finds out which instructions a C++ kernel may use that Inductor compiles now, by its options.
+"""Finds out which instructions a C++ kernel may use that Inductor compiles now, by its options, and has
+Inductor pick no others than those of a level.
 
 Only what is known counts: a level of x86-64 as the target, the options of the picked instruction set, no
 others, and gcc itself as the compiler: a script before it could add options of its own.
@@ -6,12 +7,27 @@ others, and gcc itself as the compiler: a script before it could add options of 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from ...environment import cxx
 from ...environment.instruction_sets import X86_FLAG_OF_OPTION
-from ...environment.march import LEVELS
+from ...environment.march import LEVELS, has_level
+from ...hooks import imports
+
+
+def sets_of_all(call: imports.Call) -> Any:
+    """Run in the place of Inductor's list of instruction sets: under a level return those that every CPU of a
+    level has whole, without VNNI, AMX and the option for bfloat16."""
+    found = call()
+    if not has_level(os.environ):
+        return found
+    plain = [copy.copy(isa) for isa in found if str(isa) in ("avx2", "avx512")]
+    for isa in plain:
+        isa._is_avx512_bf16_supported = False
+    return plain
 
 
 def unknown_options(extra: Sequence[str], flags: frozenset[str]) -> str:

@@ -32,6 +32,14 @@ _HOST_KERNELS = Hook(
     role="restore",
     warns=True,
 )
+_SETS = Hook(
+    "torch._inductor.cpu_vec_isa",
+    "valid_vec_isa_list",
+    "keeps instruction sets out that only some CPUs of a level have (TORCHINDUCTOR_CPP_MARCH)",
+    "what is built for x86-64-v4 on a CPU with VNNI or AMX counts as built for that CPU",
+    since="2.13",
+    role="speed",
+)
 _RECORDS = Hook(
     "torch.compiler._cache",
     "CacheArtifactManager.record_artifact",
@@ -81,6 +89,7 @@ class InductorState(KindState):
         """Put the hooks in place, also those of Inductor's autotuner."""
         self._used.left = functools.partial(callbacks.files.left, RULES.name)
         _HOST_KERNELS.install(functools.partial(self._kernels.load_async, callbacks))
+        _SETS.install(_sets_of_all)
         _RECORDS.install(self._used.record_artifact)
         for hook in _SAVES:
             hook.install(self._used.save)
@@ -155,6 +164,12 @@ class InductorState(KindState):
         return switched_off()
 
 
+def _sets_of_all(call: imports.Call) -> Any:
+    from .build_options import sets_of_all  # `attach` loads nothing that a compile alone needs
+
+    return sets_of_all(call)
+
+
 def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
     """PyTorch sets the variable to its default, once it is imported."""
     return None if "torch" in sys.modules and named == default_folder() else named
@@ -175,6 +190,6 @@ KIND = Kind(
     start=InductorState,
     folder=KindFolder("TORCHINDUCTOR_CACHE_DIR", home="private", place="inductor", named=_user_folder),
     graph_folders=GRAPH_FOLDERS,
-    hooks=(_HOST_KERNELS, _RECORDS, *_SAVES, *tuning.HOOKS, *_LOOKUPS),
+    hooks=(_HOST_KERNELS, _SETS, _RECORDS, *_SAVES, *tuning.HOOKS, *_LOOKUPS),
     work=_work,
 )
