@@ -6,7 +6,8 @@ and what all of that reads in turn: functions in containers, methods of objects,
 no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
 the standard library and of what torch is built on is not followed but named, since their versions are in
 every key, and `released` finds what a program changed in torch. Of an object of an application a digest
-covers the class and the attributes that any of the code names. Values are as they are when the digest is made.
+covers the class and the attributes that any of the code names. Values are as they are when the digest is
+made.
 
 A value of a kind that is not known makes the digest *unknown*, with a reason that names it: nothing is
 omitted. This module calls, imports and parses nothing of an application's, and never raises.
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
+from . import asked
 from .library import has_code_of_library, is_kernel, is_library, operator_name, stands_at_home
 from .reading import (
     attribute_of,
@@ -37,7 +39,7 @@ from .reading import (
     registered_with,
     settings_of_tuner,
 )
-from .values import describe_plain, is_place, short, type_name
+from .values import describe_plain, is_stack, short, type_name
 
 MAX_FOLLOWED = 2000
 """Functions, classes and objects that are followed, at most: code may call into a large library."""
@@ -61,8 +63,6 @@ _ALL_ATTRIBUTES = frozenset(
     ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
 )
 """Names with which code reads attributes of an object that it does not name."""
-_ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
-"""Names with which code reads variables of the environment."""
 _MOST = 1000
 """Functions, classes and objects that are followed, at most: a function may reach a large library."""
 
@@ -91,6 +91,9 @@ class FollowedCode:
         self._objects: list[tuple[Any, set[str]]] = []
         self._names: set[str] = set()
         self._constants: set[str] = set()
+        self._parts: set[str] = set()
+        self._silent: list[Any] = []
+        self._by_name: set[int] = set()
         self._items = 0
         try:
             for root in roots:
@@ -122,9 +125,13 @@ class FollowedCode:
                     self._doubt(f"more than {_MOST} functions, classes and objects")
             if self.unknown or not self._read_attributes():
                 break
-        if self._names & _ENVIRONMENT:
-            found = sorted(name for name in self._constants if name in os.environ)
-            self.lines += [f"environment {name}={os.environ[name]}" for name in found]
+        if self._names & asked.ENVIRONMENT:
+            self.lines += asked.variables(self._constants, self._parts)
+        self.lines += asked.told(self._kept, self._names)
+        try:
+            self.lines += asked.states(self._silent, self._names)
+        except ValueError as error:
+            self._doubt(str(error))
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
@@ -144,13 +151,12 @@ class FollowedCode:
         except ValueError as error:
             return self._doubt(str(error))
         if plain is not None:
+            self._note_plain(value)
             return plain
         if depth > _DEEPEST:
             return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
         if isinstance(value, types.ModuleType):
-            return (
-                self._object(value) if not known.is_own_module(value.__name__) else f"module {value.__name__}"
-            )
+            return f"module {value.__name__}" if known.is_library(value) else self._object(value)
         if isinstance(value, enum.Enum):
             return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
         if isinstance(value, type):
@@ -176,6 +182,16 @@ class FollowedCode:
             return f"{type_name(type(value))} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
+    def _note_plain(self, value: Any) -> None:
+        """Note what a value may mean to code beside its text: the name of a variable, a state, attributes."""
+        if type(value) is str:
+            self._constants.add(value)
+        elif asked.has_state(value):
+            self._silent.append(value)
+        elif getattr(value, "__dict__", None) and id(value) not in self._numbers:
+            self._by_name.add(self._number(value))
+            self._objects.append((value, set()))
+
     def _number(self, value: Any) -> int:
         """Return the number of a value, by which it is named when it is reached again."""
         if len(self._numbers) >= MAX_FOLLOWED * 20:
@@ -198,7 +214,8 @@ class FollowedCode:
 
     def _type(self, value: type) -> str:
         if is_library(value):
-            return f"class {type_name(value)}"
+            put = [(name, self._text(one, 1)) for name, one in asked.put_into(value)]
+            return f"class {type_name(value)} {put or ''}".rstrip()
         if (number := self._numbers.get(id(value))) is None:
             number = self._number(value)
             self._waiting.append(value)
@@ -240,8 +257,9 @@ class FollowedCode:
             return (
                 f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
             )
-        held = [item for item in list(base.__iter__(value)) if not is_place(item)]
-        texts = [self._text(item, depth + 1) for item in held]
+        if base is list and is_stack(value):
+            return "a stack"
+        texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
         return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
 
     # Objects ---------------------------------------------------------------------------------
@@ -262,12 +280,12 @@ class FollowedCode:
         """Add the attributes of an object that code names and that are not added yet; return whether there
         were any."""
         names = self._names - done
-        if self._names & _ALL_ATTRIBUTES or has_code_of_library(value):
+        number, found = self._numbers[id(value)], False
+        if self._names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
             names |= set(own_attributes(value)) - done
         if not names:
             return False
         done |= names
-        number, found = self._numbers[id(value)], False
         for name in sorted(names):
             for item in attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
@@ -333,8 +351,15 @@ class FollowedCode:
         for name in names:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
+        if not asked.ENVIRONMENT.isdisjoint(names):
+            self._parts.update(asked.parts_of_variables(code))
+            if asked.reads_all_variables(code):
+                self._doubt("code that reads the whole environment")
         for name, value in read_by(function, names):
             self.lines.append(f"{name}: {self._text(value, 1)}")
+            if known.is_library(value):
+                for place, one in asked.of_library(value, names):
+                    self.lines.append(f"{place}: {self._text(one, 1)}")
             if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
                 self._doubt(f"code that calls {name}")
         for name, value in sorted(vars(function).items()):
@@ -348,10 +373,8 @@ class FollowedCode:
             if isinstance(constant, types.CodeType):
                 yield from self._code(constant)
             else:
-                if isinstance(constant, str):
-                    self._constants.add(constant)
-                    if constant.isidentifier():
-                        self._names.add(constant)
+                if isinstance(constant, str) and constant.isidentifier():
+                    self._names.add(constant)
                 yield self._text(constant)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .library import is_library
-from .values import type_name
+from .values import is_at_home, type_name
 
 
 def names_in(code: types.CodeType) -> tuple[str, ...]:
@@ -73,13 +73,13 @@ def held_by(value: Any) -> list[Any] | None:
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, (functools.partial, functools.partialmethod)):
         return [value.func, value.args, value.keywords, dict(vars(value))]
-    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):
+    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__") and is_at_home(type(value)):
         return [value.__wrapped__]
     if isinstance(value, functools.cached_property):
         return [value.func]
     if isinstance(value, weakref.ref):
         return [weakref.ref.__call__(value)]
-    if type_name(type(value)) == "torch._library.utils.Kernel":
+    if type_name(type(value)) == "torch._library.utils.Kernel" and is_at_home(type(value)):
         return [value.func]  # its other attribute is the file and the line that registered it
     if isinstance(value, dataclasses.Field):
         return [getattr(value, name) for name in _OF_FIELDS]
@@ -115,7 +115,7 @@ def attribute_of(value: Any, name: str) -> list[Any]:
         return [vars(value)[name]] if name in vars(value) else []
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
-        if isinstance(holder, type) and is_library(holder):
+        if isinstance(holder, type) and is_library(holder) and is_at_home(holder):
             slot = vars(holder).get(name)
             if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
                 with contextlib.suppress(AttributeError):  # nothing was ever put there

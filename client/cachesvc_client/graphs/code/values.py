@@ -50,10 +50,25 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def is_place(value: Any) -> bool:
-    """Return whether a value says only from where code ran: a text of `traceback.format_stack`. A start under
-    another program, or from another folder, has other ones."""
+def is_stack(value: Any) -> bool:
+    """Return whether a value says only from where code ran: a list that `traceback.format_stack` returned. A
+    start under another program, or from another folder, has another one."""
+    return type(value) is list and bool(value) and all(map(_is_place, value))
+
+
+def _is_place(value: Any) -> bool:
     return type(value) is str and value.startswith('  File "') and _STACK.fullmatch(value) is not None
+
+
+def is_at_home(kind: type) -> bool:
+    """Return whether a type is the one that its module has under its name, or is written in C. A class of a
+    program may say that it is another module's."""
+    is_of_python = bool(kind.__flags__ & _HEAP and not kind.__flags__ & _IMMUTABLE)
+    return not is_of_python or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+"""Flags of a type: made while the process runs, and such that nothing can be put into it."""
 
 
 def describe_plain(value: Any) -> str | None:
@@ -64,6 +79,8 @@ def describe_plain(value: Any) -> str | None:
     kind = type(value)
     if kind in _PLAIN:
         return repr(value)
+    if not is_at_home(kind):
+        return None
     if kind.__module__ == "torch" and kind.__name__ in _OF_TORCH:
         return repr(value)
     name = type_name(kind)
@@ -95,7 +112,7 @@ _TYPING = frozenset(
 def _array(value: Any) -> str | None:
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.dtype):
-        return f"numpy dtype {value.str}"
+        return f"numpy dtype {value.descr if value.fields else value.str}"
     if isinstance(value, numpy.generic):
         return f"numpy {value.dtype.str} {value.tobytes().hex()}"
     if type(value) is numpy.ufunc:
@@ -104,7 +121,8 @@ def _array(value: Any) -> str | None:
         return None
     if value.size > MAX_ELEMENTS or value.dtype.hasobject:
         raise ValueError(f"an array of {value.size} elements")
-    return f"array {value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    kept = f"{_array(value.dtype)} {value.shape} {value.strides} {value.flags.writeable}"
+    return f"array {kept} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 def _tensor(value: Any) -> str:
