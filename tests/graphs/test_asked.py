@@ -1,4 +1,4 @@
-"""Test that a digest of code has what the code asks of loggers, locks, modules of libraries and the environment,
+"""Test that a digest of code has what the code asks of loggers, locks, modules of libraries and variables,
 and of what says that it is another thing; and that it has no more: it is one digest in other processes."""
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import sys
 import traceback
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch._dynamo
 
 from cachesvc_client.graphs.code.followed import FollowedCode
 
@@ -66,9 +69,54 @@ CHANGES = {
     ),
     "a function's name": ("def f(): pass", "(f.__name__, f())", "f.__name__ = 'g'"),
     "annotations": ("def f(a: 2): pass", "f.__annotations__['a']", "f.__annotations__['a'] = 3"),
+    # how Python and torch reach what code does not read by a name of its module
+    "getenv": ("from os import getenv as E", "E('HUNT')", "os.environ['HUNT'] = '3'"),
+    "a module's answer": (
+        "M = types.ModuleType('M')\nV = [2]\nM.__getattr__ = lambda name: V[0]",
+        "M.v",
+        "V[0] = 3",
+    ),
+    "a module of variables": (
+        "M = types.ModuleType('M')\nM.os = os\nM.__getattr__ = lambda name: os.environ[name]",
+        "M.HUNT",
+        "os.environ['HUNT'] = '3'",
+    ),
+    "a whole number of a class": ("class I(int): pass\nV = I(2)", "V", "globals()['V'] = I(3)"),
+    "a text of a class": ("class S(str): pass\nV = S('a')", "V", "globals()['V'] = S('b')"),
+    "a float in a tuple": ("class F(float): pass\nV = (F(2),)", "V[0]", "globals()['V'] = (F(3),)"),
+    "a member's own": ("class E(enum.IntEnum):\n    A = 1\nE.A.w = 2", "E.A.w", "E.A.w = 3"),
+    "what a match reads": (
+        "class A:\n    __match_args__ = ('a', 'b')",
+        "A",
+        "A.__match_args__ = ('b', 'a')",
+    ),
+    "a pytree": ("class A: pass", "A", "pytree.register_pytree_node(A, lambda a: ([], 0), lambda c, _: A())"),
+    "a copy": ("class A: pass", "copy.copy(A)", "copyreg.pickle(A, lambda one: (A, ()))"),
+    "a property's class": (
+        "class P(property):\n    def __get__(self, *_): return V[0]\nV = [2]\nclass A: w = P()\nONE = A()",
+        "ONE.w",
+        "V[0] = 3",
+    ),
+    "a setting of torch": (
+        "",
+        "torch._dynamo.config.recompile_limit",
+        "torch._dynamo.config.recompile_limit = 9",
+    ),
+    "a limit of Python": ("", "sys.getrecursionlimit()", "sys.setrecursionlimit(5000)"),
+    "a module named as torch's": (
+        "M = types.ModuleType('torch.asked')\nsys.modules['torch.asked'] = M\nM.v = 2",
+        "M.v",
+        "M.v = 3",
+    ),
+    "subclasses": ("class A: pass", "A.__subclasses__()", "KEPT = type('B', (A,), {})"),
+    "a sign of nan": ("V = float('nan')", "V", "globals()['V'] = -float('nan')"),
     "a doc": ("class A: 'ab'", "A.__doc__", "A.__doc__ = 'abc'"),
 }
-_IMPORTS = "import fractions, logging, math, numpy, os, sys, threading, torch, types\n"
+_IMPORTS = """\
+import copy, copyreg, enum, fractions, logging, math, numpy, os, sys, threading, torch, types
+import torch._dynamo
+from torch.utils import _pytree as pytree
+"""
 STACK = traceback.format_stack()[0]
 
 
@@ -80,6 +128,7 @@ def kept() -> Iterator[None]:
 
     before = [(one, dict(vars(one))) for one in (fractions, math)]
     method, variables, arguments = fractions.Fraction.__float__, dict(os.environ), sys.argv
+    limit, recompiles = sys.getrecursionlimit(), torch._dynamo.config.recompile_limit
     yield
     for module, names in before:
         vars(module).update(names)
@@ -87,6 +136,8 @@ def kept() -> Iterator[None]:
     os.environ.clear()
     os.environ.update(variables)
     sys.argv = arguments
+    sys.setrecursionlimit(limit)
+    torch._dynamo.config.recompile_limit = recompiles
 
 
 def loaded(before: str, read: str) -> dict[str, Any]:
@@ -144,3 +195,36 @@ def test_from_where_code_was_called_does_not_count() -> None:
     first = digest(names)
     names["STACKS"] = traceback.format_stack()[1:]
     assert digest(names) == first
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+@pytest.mark.parametrize(
+    "text", ["import asked_other as M; return M.V", "from asked_other import V; return V"]
+)
+def test_what_code_imports_while_it_runs_counts(
+    text: str, is_loaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {}
+    exec(f"def read():\n    {text}\n", names)
+    digests = []
+    for number in (2.0, 3.0, 2.0):
+        (tmp_path / "asked_other.py").write_text(f"V = {number}\n")
+        sys.modules.pop("asked_other", None)
+        if is_loaded:
+            names["read"]()
+            assert number == sys.modules["asked_other"].V
+        digests.append(digest(names))
+    sys.modules.pop("asked_other", None)
+    assert digests[0] == digests[2] != digests[1]
+
+
+@pytest.mark.parametrize("value", ["ctypes.c_double(2)", "io.StringIO('2')", "random.Random(2)"])
+def test_what_an_object_in_c_holds_has_no_digest(value: str) -> None:
+    names = loaded(f"import ctypes, io, random\nV = {value}", "V")
+    assert FollowedCode([names["read"]]).unknown.startswith("what an object of ")
+
+
+@pytest.mark.parametrize("read", ["os.listdir('.')", "os.path.exists('a')", "os.getcwd()"])
+def test_code_that_looks_at_files_has_no_digest(read: str) -> None:
+    assert FollowedCode([loaded("", read)["read"]]).unknown.startswith("code that calls ")

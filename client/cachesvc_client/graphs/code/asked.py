@@ -7,14 +7,18 @@ which it asks. Nothing of an application's is called.
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import enum
 import os
+import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Any
 
 from ..released import known
 from .library import is_library
+from .reading import names_in, texts_in
 from .values import type_name
 
 ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
@@ -37,6 +41,10 @@ _STATES: dict[str, tuple[tuple[str, ...], str]] = {
 """Type of objects that decide nothing -> the names with which code asks for a state, and what they are."""
 _TOLD = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "co_firstlineno")
 """What a function or a class says of itself."""
+_MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
+"""Names with which code asks what a class has, or what is made of it."""
+_ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
+"""Names with which code reads annotations."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _OF_PROCESS = frozenset(
     (
@@ -49,8 +57,13 @@ _OF_PROCESS = frozenset(
 
 def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
     """Yield what a program's functions and classes say of themselves, for which code has a name."""
+    names = names | {"__annotations__"} if names & _ANNOTATIONS else names
     for name in (one for one in _TOLD if one in names):
         yield from (f"{name} {_text(_said(value, name))}" for value in values if _is_of_program(value))
+    if names & _MEMBERS:
+        classes = [one for one in values if isinstance(one, type)]
+        yield from (f"has {sorted(vars(one))}" for one in classes)
+        yield from (f"below {sorted(map(type_name, type.__subclasses__(one)))}" for one in classes)
 
 
 def _is_of_program(value: Any) -> bool:
@@ -102,10 +115,33 @@ def _state(kind: str, value: Any, asked: Set[str]) -> str:
     raise ValueError("a file")
 
 
-def variables(texts: Iterable[str], parts: Collection[str]) -> Iterator[str]:
+def reads_environment(value: Any, code: types.CodeType) -> bool:
+    """Return whether code that reads a value reads variables of the environment."""
+    if value is os:
+        return not ENVIRONMENT.isdisjoint(names_in(code))
+    return _is_environment(value) or (_getter(value) is not None and _holds_environment(value))
+
+
+def _is_environment(value: Any) -> bool:
+    return any(value is one for one in (os, os.environ, os.getenv, getattr(os, "environb", os)))
+
+
+def _getter(value: Any) -> Any:
+    """Return the function by which a program's module answers for names that it does not have."""
+    is_module = isinstance(value, types.ModuleType) and not known.is_library(value)
+    return vars(value).get("__getattr__") if is_module else None
+
+
+def _holds_environment(module: types.ModuleType) -> bool:
+    """Return whether a module reads the environment, such as that of vLLM's settings: its function for
+    hundreds of variables would be code of each operator, and so a variable's name alone counts."""
+    return any(map(_is_environment, vars(module).values()))
+
+
+def variables(texts: Set[str], parts: Collection[str], names: Set[str]) -> Iterator[str]:
     """Yield ``name=value`` for each variable of the environment that one of these texts names, or whose name
-    begins or ends with one of ``parts``."""
-    wanted = {one for text in texts for one in (text, text.upper())}
+    begins or ends with one of ``parts``. Code with these ``names`` may make large letters of a text."""
+    wanted = texts | ({one.upper() for one in texts} if "upper" in names else set())
     for name, value in sorted(os.environ.items()):
         if name in wanted or any(name.startswith(one) or name.endswith(one) for one in parts):
             yield f"environment {name}={value}"
@@ -131,16 +167,28 @@ def reads_all_variables(code: types.CodeType) -> bool:
     return any(isinstance(one, types.CodeType) and reads_all_variables(one) for one in code.co_consts)
 
 
-def of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
+    """Yield what code may read of a module beside its functions and values by name."""
+    if known.is_library(value):
+        names = names_in(code)
+        yield from _of_library(value, names if _BY_TEXT.isdisjoint(names) else (*names, *texts_in(code)))
+    elif (getter := _getter(value)) is not None and not _holds_environment(value):
+        yield f"{value.__name__}.__getattr__", getter
+
+
+_BY_TEXT = frozenset(("getattr", "hasattr", "setattr"))
+"""Built-in functions that take an attribute by a text."""
+
+
+def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield what code with these names may read of a module of a library, and of the modules in it, that the
     version of the library does not tell: plain values, and what a program put there."""
     waiting, seen = [module], {id(module)}
     while waiting:
         one = waiting.pop()
-        held = types.ModuleType.__getattribute__(one, "__dict__")
         for name in names:
-            value = held.get(name, held)
-            if value is held or (name.startswith("__") and name != "__version__"):
+            value = _of_module(one, name)
+            if value is NOTHING or (name.startswith("__") and name != "__version__"):
                 continue
             if known.is_library(value):
                 if id(value) not in seen:
@@ -148,6 +196,61 @@ def of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tup
                     waiting.append(value)
             elif (one.__name__ != "sys" or name not in _OF_PROCESS) and _is_told(name, value):
                 yield f"{one.__name__}.{name}", value
+            elif answer := _answer(f"{one.__name__}.{name}", value):
+                yield f"{one.__name__}.{name}()", answer
+            elif f"{one.__name__}.{name}" in OF_FILES:
+                yield f"{one.__name__}.{name}", None
+
+
+NOTHING = object()
+
+
+def _of_module(module: types.ModuleType, name: str) -> Any:
+    """Return what a module has under a name. Of torch's modules of a class of its own, such as of settings,
+    it may be the answer of a function of torch's."""
+    held = types.ModuleType.__getattribute__(module, "__dict__")
+    kind = type(module)
+    if name not in held and kind.__module__.startswith("torch.") and kind.__module__ not in _OF_OPERATORS:
+        with contextlib.suppress(Exception):
+            return getattr(module, name)
+    return held.get(name, NOTHING)
+
+
+_OF_OPERATORS = ("torch._ops", "torch._classes")
+"""Modules of torch whose objects look for an operator, or for a class in C, under each name."""
+_ANSWERS = frozenset(
+    (
+        "sys.getrecursionlimit", "sys.getswitchinterval", "sys.get_int_max_str_digits", "gc.isenabled",
+        "numpy.geterr", "numpy.get_printoptions", "decimal.getcontext", "torch.get_num_threads",
+        "torch.get_num_interop_threads", "torch.is_warn_always_enabled", "torch.is_anomaly_enabled",
+        "torch.get_default_device", "torch.is_autocast_cache_enabled",
+        "torch.is_deterministic_algorithms_warn_only_enabled",
+    )
+)  # fmt: skip
+"""Functions of libraries that answer with a setting of the process, and do nothing else."""
+
+
+OF_FILES = frozenset(
+    (
+        "os.getcwd", "os.listdir", "os.scandir", "os.stat", "os.walk", "posixpath.exists", "posixpath.isfile",
+        "posixpath.isdir", "posixpath.getsize", "posixpath.getmtime", "posixpath.expanduser",
+        "posixpath.expandvars", "tempfile.gettempdir", "locale.getlocale", "locale.setlocale",
+        "importlib.util.find_spec",
+    )
+)  # fmt: skip
+"""Functions by which code depends on files, on folders and on what is installed."""
+
+
+def _answer(place: str, function: Any) -> str:
+    """Return the answer of a function of a library that returns a setting; else an empty text."""
+    is_own = known.is_c_function(function) or (
+        isinstance(function, types.FunctionType) and known.is_known(function.__code__)
+    )
+    if place not in _ANSWERS or not is_own:
+        return ""
+    with contextlib.suppress(Exception):
+        return str(function())
+    return "no answer"
 
 
 def _is_told(name: str, value: Any) -> bool:
@@ -160,10 +263,30 @@ def _is_told(name: str, value: Any) -> bool:
     if kind is types.FunctionType:
         return is_programs(value)
     if isinstance(value, type):
-        return not known.is_own_module(str(value.__module__)) or any(put_into(value))
+        is_own = known.is_own_module(str(value.__module__)) and value.__name__ == name
+        return not is_own or any(put_into(value))
     if known.is_c_function(value):
         return known.owner_of(value) is None and known.own_name(value) != name
     return not is_library(kind)
+
+
+def own_of_member(member: enum.Enum) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that a program gave a member of an enumeration."""
+    yield from ((name, one) for name, one in sorted(vars(member).items()) if not name.startswith("_"))
+
+
+def rules_of(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield how torch takes objects of a program's class apart, and how Python copies them."""
+    nodes = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
+    if (node := nodes.get(cls)) is not None:
+        yield "pytree", [node.flatten_fn, node.unflatten_fn]
+    for module, table in (
+        ("copyreg", "dispatch_table"),
+        ("copy", "_copy_dispatch"),
+        ("copy", "_deepcopy_dispatch"),
+    ):
+        if (rule := getattr(sys.modules.get(module), table, {}).get(cls)) is not None:
+            yield f"{module}.{table}", rule
 
 
 def is_programs(function: types.FunctionType) -> bool:

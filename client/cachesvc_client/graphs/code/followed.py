@@ -32,6 +32,7 @@ from .reading import (
     constant_value,
     has_attributes,
     held_by,
+    imported_by,
     is_code,
     names_in,
     own_attributes,
@@ -39,7 +40,7 @@ from .reading import (
     registered_with,
     settings_of_tuner,
 )
-from .values import describe_plain, is_stack, short, type_name
+from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
 
 MAX_FOLLOWED = 2000
 """Functions, classes and objects that are followed, at most: code may call into a large library."""
@@ -50,9 +51,8 @@ _MOST_ITEMS = 100_000
 _NOT_OF_CODE = frozenset(
     (
         "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
-        "__annotations__",
-        "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__",
-        "__annotate_func__",
+        "__annotations__", "__static_attributes__", "__abstractmethods__", "__annotations_cache__",
+        "__annotate__", "__annotate_func__",
         "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
     )
 )  # fmt: skip
@@ -126,7 +126,7 @@ class FollowedCode:
             if self.unknown or not self._read_attributes():
                 break
         if self._names & asked.ENVIRONMENT:
-            self.lines += asked.variables(self._constants, self._parts)
+            self.lines += asked.variables(self._constants, self._parts, self._names)
         self.lines += asked.told(self._kept, self._names)
         try:
             self.lines += asked.states(self._silent, self._names)
@@ -158,7 +158,9 @@ class FollowedCode:
         if isinstance(value, types.ModuleType):
             return f"module {value.__name__}" if known.is_library(value) else self._object(value)
         if isinstance(value, enum.Enum):
-            return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
+            own = [(name, self._text(one, depth + 1)) for name, one in asked.own_of_member(value)]
+            kept = f"{value._name_} {self._text(value._value_, depth + 1)} {own or ''}"
+            return f"{self._text(type(value), depth)} {kept}".rstrip()
         if isinstance(value, type):
             return self._type(value)
         if (number := self._numbers.get(id(value))) is not None:
@@ -178,8 +180,11 @@ class FollowedCode:
             return self._function_text(value, number)
         if (container := self._container(value, depth)) is not None:
             return container
+        if (base := plain_base(value)) is not None:
+            return f"{base.__repr__(value)} as {self._object(value)}"
         if (inner := held_by(value)) is not None:
-            return f"{type_name(type(value))} of {[self._text(one, depth + 1) for one in inner]}"
+            kind = type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+            return f"{kind} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
     def _note_plain(self, value: Any) -> None:
@@ -188,7 +193,7 @@ class FollowedCode:
             self._constants.add(value)
         elif asked.has_state(value):
             self._silent.append(value)
-        elif getattr(value, "__dict__", None) and id(value) not in self._numbers:
+        elif is_tensor(value) and value.__dict__ and id(value) not in self._numbers:
             self._by_name.add(self._number(value))
             self._objects.append((value, set()))
 
@@ -274,6 +279,8 @@ class FollowedCode:
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
             return f"module {number}"
+        if (kind := hidden_in(value)) is not None:
+            self._doubt(f"what an object of {type_name(kind)} holds")
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
@@ -303,17 +310,20 @@ class FollowedCode:
         )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name in _NOT_OF_CODE or name == "_abc_impl":
+            if name != "__match_args__" and (name in _NOT_OF_CODE or name == "_abc_impl"):
                 continue
             if is_code(value) or name in (
                 "__dataclass_fields__",
                 "_fields",
                 "_field_defaults",
                 "_member_map_",
+                "__match_args__",
             ):
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
             self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
+        for rule, value in asked.rules_of(cls):
+            self.lines.append(f"{number} by {rule}: {self._text(value, 1)}")
         self._objects.append((cls, set(_NOT_OF_CODE)))
 
     # Code ------------------------------------------------------------------------------------
@@ -351,20 +361,27 @@ class FollowedCode:
         for name in names:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
-        if not asked.ENVIRONMENT.isdisjoint(names):
-            self._parts.update(asked.parts_of_variables(code))
-            if asked.reads_all_variables(code):
-                self._doubt("code that reads the whole environment")
-        for name, value in read_by(function, names):
+        for name, value in (*read_by(function, names), *imported_by(function)):
             self.lines.append(f"{name}: {self._text(value, 1)}")
-            if known.is_library(value):
-                for place, one in asked.of_library(value, names):
-                    self.lines.append(f"{place}: {self._text(one, 1)}")
+            self._asks(value, code)
             if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
                 self._doubt(f"code that calls {name}")
         for name, value in sorted(vars(function).items()):
             if name != "__wrapped__" or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
+
+    def _asks(self, value: Any, code: types.CodeType) -> None:
+        """Add what code asks of a value that is a module, or the environment."""
+        for place, one in asked.of_module(value, code):
+            self.lines.append(f"{place}: {self._text(one, 1)}")
+            if place in asked.OF_FILES:
+                self._doubt(f"code that calls {place}")
+        if asked.reads_environment(value, code):
+            self._names.update(asked.ENVIRONMENT)
+            self._constants.update(names_in(code))
+            self._parts.update(asked.parts_of_variables(code))
+            if asked.reads_all_variables(code):
+                self._doubt("code that reads the whole environment")
 
     def _code(self, code: types.CodeType) -> Iterator[str]:
         arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"

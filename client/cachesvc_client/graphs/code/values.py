@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 import sys
+import types
+from collections import deque
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
@@ -50,6 +53,36 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def plain_base(value: Any) -> Any:
+    """Return the plain type that a program's class of a value is made of; ``None`` if there is none."""
+    return next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
+
+
+def hidden_in(value: Any) -> Any:
+    """Return a class of an object that is written in C and holds what no attribute shows, such as a buffer;
+    ``None`` if there is none. Of torch's own the attributes say all."""
+    for kind in type(value).__mro__:
+        is_seen = kind in _SEEN or issubclass(kind, (*_SEEN[1:], BaseException)) or is_of_python(kind)
+        if not (is_seen or kind.__module__.startswith(("torch", "_thread"))):
+            return kind
+    return None
+
+
+_SEEN = (
+    object,
+    *_PLAIN[:6],
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    deque,
+    types.ModuleType,
+    types.SimpleNamespace,
+)
+"""Classes in C whose objects hold attributes, or what a digest has."""
+
+
 def is_stack(value: Any) -> bool:
     """Return whether a value says only from where code ran: a list that `traceback.format_stack` returned. A
     start under another program, or from another folder, has another one."""
@@ -63,8 +96,15 @@ def _is_place(value: Any) -> bool:
 def is_at_home(kind: type) -> bool:
     """Return whether a type is the one that its module has under its name, or is written in C. A class of a
     program may say that it is another module's."""
-    is_of_python = bool(kind.__flags__ & _HEAP and not kind.__flags__ & _IMMUTABLE)
-    return not is_of_python or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+    home = sys.modules.get(kind.__module__)
+    return not is_of_python(kind) or getattr(home, kind.__qualname__, None) is kind
+
+
+def is_of_python(kind: type) -> bool:
+    """Return whether a class statement made a class: it can be changed, and its module is no extension."""
+    file = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
+    is_of_c = kind.__module__ in sys.builtin_module_names or file.endswith(".so")
+    return bool(kind.__flags__ & _HEAP and not kind.__flags__ & _IMMUTABLE) and not is_of_c
 
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
@@ -78,7 +118,7 @@ def describe_plain(value: Any) -> str | None:
     """
     kind = type(value)
     if kind in _PLAIN:
-        return repr(value)
+        return repr(value) if value == value else f"nan {struct.pack('d', value.real).hex()}"
     if not is_at_home(kind):
         return None
     if kind.__module__ == "torch" and kind.__name__ in _OF_TORCH:
@@ -95,10 +135,13 @@ def describe_plain(value: Any) -> str | None:
         return f"pattern {value.pattern!r} {value.flags} {sorted(lists.items()) or ''}"
     if kind.__module__ == "numpy" or kind.__module__.startswith("numpy."):
         return _array(value)
+    return _tensor(value) if is_tensor(value) else None
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of no class of a program's."""
     torch = sys.modules.get("torch")
-    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-        return _tensor(value)
-    return None
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
 _TYPING = frozenset(

@@ -133,7 +133,9 @@ def is_library(value: Any) -> bool:
     if not isinstance(value, types.ModuleType) or not is_own_module(value.__name__):
         return False
     default = value if value.__name__.startswith("torch.") else None
-    return sys.modules.get(value.__name__, default) is value
+    is_made = type(value) is types.ModuleType and getattr(value, "__spec__", None) is None
+    is_made &= not value.__name__.startswith("torch._C")
+    return sys.modules.get(value.__name__, default) is value and not is_made
 
 
 STATE = frozenset(

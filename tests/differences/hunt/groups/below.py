@@ -14,13 +14,12 @@ from .unseen import OTHERS
 from .unseen_torch import TORCH
 from .untold import UNTOLD
 
-FIRST = "allow_in_graph"
+FIRST = "a backward"
 _TRAINED = "def run(call):\n    x = ramp(4, 8).requires_grad_()\n    y = call(x)\n    y.sum().backward()\n    return y, x.grad\n"
 SITES = {
-    FIRST: "@torch._dynamo.allow_in_graph\ndef body(x):\n    return x.sin() * read()\ndef program(x):\n    return body(x) + SALT\n",
     "allow_in_graph in a checkpoint": "@torch._dynamo.allow_in_graph\ndef body(x):\n    return x.sin() * read()\ndef program(x):\n    return torch.utils.checkpoint.checkpoint(body, x, use_reentrant=False) + SALT\n"
     + _TRAINED,
-    "a backward": """
+    FIRST: """
 @torch.library.custom_op("hunt_ROW::op", mutates_args=())
 def op(x: torch.Tensor) -> torch.Tensor:
     return x * 1
