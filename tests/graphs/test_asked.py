@@ -222,7 +222,7 @@ def test_what_code_imports_while_it_runs_counts(
 @pytest.mark.parametrize("value", ["ctypes.c_double(2)", "io.StringIO('2')", "random.Random(2)"])
 def test_what_an_object_in_c_holds_has_no_digest(value: str) -> None:
     names = loaded(f"import ctypes, io, random\nV = {value}", "V")
-    assert FollowedCode([names["read"]]).unknown.startswith("what an object of ")
+    assert FollowedCode([names["read"]]).unknown.startswith("an object of the type ")
 
 
 @pytest.mark.parametrize("read", ["os.listdir('.')", "os.path.exists('a')", "os.getcwd()"])

@@ -169,9 +169,12 @@ def reads_all_variables(code: types.CodeType) -> bool:
 
 def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
     """Yield what code may read of a module beside its functions and values by name."""
-    if known.is_library(value):
-        names = names_in(code)
-        yield from _of_library(value, names if _BY_TEXT.isdisjoint(names) else (*names, *texts_in(code)))
+    names = names_in(code)
+    names = names if _BY_TEXT.isdisjoint(names) else (*names, *texts_in(code))
+    if isinstance(value, type):
+        yield from _data_of(value, names)
+    elif known.is_library(value):
+        yield from _of_library(value, names)
     elif (getter := _getter(value)) is not None and not _holds_environment(value):
         yield f"{value.__name__}.__getattr__", getter
 
@@ -194,12 +197,25 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
                 if id(value) not in seen:
                     seen.add(id(value))
                     waiting.append(value)
+            elif isinstance(value, type):
+                yield from _data_of(value, names)
+                if _is_told(name, value):
+                    yield f"{one.__name__}.{name}", value
             elif (one.__name__ != "sys" or name not in _OF_PROCESS) and _is_told(name, value):
                 yield f"{one.__name__}.{name}", value
             elif answer := _answer(f"{one.__name__}.{name}", value):
                 yield f"{one.__name__}.{name}()", answer
             elif f"{one.__name__}.{name}" in OF_FILES:
                 yield f"{one.__name__}.{name}", None
+
+
+def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the plain values that a library's class has under these names: a program may put some there."""
+    if is_library(cls):
+        held = type.__getattribute__(cls, "__dict__")
+        for name in names:
+            if type(value := held.get(name, held)) in _PLAIN and not name.startswith("__"):
+                yield f"{type_name(cls)}.{name}", value
 
 
 NOTHING = object()

@@ -280,7 +280,7 @@ class FollowedCode:
         if isinstance(value, types.ModuleType):
             return f"module {number}"
         if (kind := hidden_in(value)) is not None:
-            self._doubt(f"what an object of {type_name(kind)} holds")
+            self._doubt(f"an object of the type {type_name(kind)}")
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
