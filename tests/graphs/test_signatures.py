@@ -1,5 +1,5 @@
-"""Test that a signature tells apart what one factory of torch's made for different operators, and what has the
-name of torch's own."""
+"""Test that a signature tells apart what one factory of torch's made for different operators, and what has
+the name of torch's own."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
 
 
 def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the plain values that a library's class has under these names: a program may put some there."""
+    """Yield the plain values that a library's class has under these names: a program may put them there."""
     if is_library(cls):
         held = type.__getattribute__(cls, "__dict__")
         for name in names:
