@@ -25,7 +25,7 @@ ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
 """Names with which code reads variables of the environment."""
 _ALL_VARIABLES = frozenset(("items", "keys", "values", "copy"))
 _TAKES_ALL = ("GET_ITER", "CALL", "PRECALL", "DICT_UPDATE", "DICT_MERGE", "LIST_EXTEND")
-"""How the names of instructions begin that take all of the object before them."""
+"""How the names of instructions begin that use all of the object before them."""
 _LEVELS = ("isEnabledFor", "getEffectiveLevel")
 _STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "logging.Logger": (("level", "disabled", *_LEVELS), "logger"),
@@ -180,7 +180,7 @@ def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
 
 
 _BY_TEXT = frozenset(("getattr", "hasattr", "setattr"))
-"""Built-in functions that take an attribute by a text."""
+"""Built-in functions that read an attribute by a text."""
 
 
 def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -233,7 +233,7 @@ def _of_module(module: types.ModuleType, name: str) -> Any:
 
 
 _OF_OPERATORS = ("torch._ops", "torch._classes")
-"""Modules of torch whose objects look for an operator, or for a class in C, under each name."""
+"""Modules of torch whose objects search for an operator, or for a class in C, under each name."""
 _ANSWERS = frozenset(
     (
         "sys.getrecursionlimit", "sys.getswitchinterval", "sys.get_int_max_str_digits", "gc.isenabled",
@@ -287,12 +287,12 @@ def _is_told(name: str, value: Any) -> bool:
 
 
 def own_of_member(member: enum.Enum) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that a program gave a member of an enumeration."""
+    """Yield the attributes that a program added to a member of an enumeration."""
     yield from ((name, one) for name, one in sorted(vars(member).items()) if not name.startswith("_"))
 
 
 def rules_of(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield how torch takes objects of a program's class apart, and how Python copies them."""
+    """Yield how torch flattens objects of a program's class, and how Python copies them."""
     nodes = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
     if (node := nodes.get(cls)) is not None:
         yield "pytree", [node.flatten_fn, node.unflatten_fn]

@@ -77,7 +77,8 @@ _imports: dict[types.CodeType, tuple[tuple[str, int], ...]] = {}
 def imports_in(code: types.CodeType) -> tuple[tuple[str, int], ...]:
     """Return names and levels of the imports in code, and in the functions inside of it."""
     if code not in _imports:
-        found, before = [], []
+        found: list[tuple[str, int]] = []
+        before: list[Any] = []
         for step in dis.get_instructions(code):
             if step.opname == "IMPORT_NAME":
                 found.append((step.argval, before[-2] if len(before) > 1 and type(before[-2]) is int else 0))

@@ -59,7 +59,7 @@ def plain_base(value: Any) -> Any:
 
 
 def hidden_in(value: Any) -> Any:
-    """Return a class of an object that is written in C and holds what no attribute shows, such as a buffer;
+    """Return a class of an object that is written in C and has what no attribute shows, such as a buffer;
     ``None`` if there is none. Of torch's own the attributes say all."""
     for kind in type(value).__mro__:
         is_seen = kind in _SEEN or issubclass(kind, (*_SEEN[1:], BaseException)) or is_of_python(kind)
@@ -80,7 +80,7 @@ _SEEN = (
     types.ModuleType,
     types.SimpleNamespace,
 )
-"""Classes in C whose objects hold attributes, or what a digest has."""
+"""Classes in C whose objects have attributes alone, or what a digest has."""
 
 
 def is_stack(value: Any) -> bool:

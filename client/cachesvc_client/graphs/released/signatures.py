@@ -95,7 +95,7 @@ def _words(value: Any, depth: int, whole: bool) -> str:
 
 def _is_elsewhere(value: Any, module: Any, *names: str) -> bool:
     """Return whether a module or a class is another one than that which Python finds under its name. A
-    program may give its own the name of torch's."""
+    program's own may have the name of torch's."""
     found: Any = sys.modules.get(module)
     for name in names:
         found = vars(found).get(name) if hasattr(found, "__dict__") else None
