@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch._higher_order_ops import effects
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cachesvc_client.graphs import keys, operators
 from cachesvc_client.graphs.code.followed import MAX_FOLLOWED, FollowedCode
@@ -317,3 +318,20 @@ def test_from_where_an_operator_was_registered_does_not_count() -> None:
     assert digest(registered_below(3)) == first
     assert digest(registered_below(0, slope=3.0)) != first
     assert digest(Registered(["no stack"], 2.0)) != first
+
+
+def test_that_a_fake_ran_already_does_not_count() -> None:
+    """A start that restores a trace asks for a key before any call of a fake; the builder asks after one."""
+    name = f"op{next(numbers)}"
+    torch.library.define(f"operators::{name}", "(Tensor x) -> Tensor")
+    torch.library.impl(f"operators::{name}", "CPU", torch.sin)
+    torch.library.register_fake(f"operators::{name}", empty_like)
+    described = f"operators::{name}"
+    before = operators.describe_operator(described, registered)
+    with FakeTensorMode():
+        getattr(torch.ops.operators, name)(torch.empty(2))
+    assert operators.describe_operator(described, registered) == before
+
+
+def empty_like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)

@@ -137,6 +137,10 @@ def main():
             refused[variable] = f"{type(error).__name__}: {str(error)[:200]}"
     for change in (("vocab_size", 1024), ("hidden_size", 512), ("max_position_embeddings", 1024)):
         names[f"model {change[0]}"] = name(changed_model(model, change), {})
+    ngram = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}}
+    names["n-grams"] = name(model, ngram)
+    extended = name(model, {**ngram, "worker_extension_cls": "any.Extension"})
+    assert extended == names["n-grams"], "an extension of the worker changes no graph"
     same = {variable: with_variable(model, variable, value) for variable, value in SAME.items()}
     same["again"] = name(model, {})
     same["prefill in one piece"] = name(model, {"enable_chunked_prefill": False})

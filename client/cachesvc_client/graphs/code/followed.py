@@ -6,8 +6,7 @@ and what all of that reads in turn: functions in containers, methods of objects,
 no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
 the standard library and of what torch is built on is not followed but named, since their versions are in
 every key, and `released` finds what a program changed in torch. Of an object of an application a digest
-covers the class and the attributes that any of the code names. Values are as they are when the digest is
-made.
+covers the class and the attributes that any of the code names, with the values of that moment.
 
 A value of a kind that is not known makes the digest *unknown*, with a reason that names it: nothing is
 omitted. This module calls, imports and parses nothing of an application's, and never raises.
@@ -25,8 +24,16 @@ from typing import Any
 
 from ..released import known
 from . import asked
-from .library import has_code_of_library, is_kernel, is_library, operator_name, stands_at_home
+from .library import (
+    has_code_of_library,
+    is_kernel,
+    is_library,
+    operator_name,
+    remembers_a_call,
+    stands_at_home,
+)
 from .reading import (
+    NOT_OF_CODE,
     attribute_of,
     cells_of,
     constant_value,
@@ -48,15 +55,6 @@ _DEEPEST = 20
 """How many containers deep values are digested."""
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
-_NOT_OF_CODE = frozenset(
-    (
-        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
-        "__annotations__", "__static_attributes__", "__abstractmethods__", "__annotations_cache__",
-        "__annotate__", "__annotate_func__",
-        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
-    )
-)  # fmt: skip
-"""Attributes of every class that decide nothing that the others do not."""
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
 _ALL_ATTRIBUTES = frozenset(
@@ -208,7 +206,8 @@ class FollowedCode:
         if known.is_known(function.__code__):
             if not stands_at_home(function):
                 for name, value in cells_of(function).items():
-                    self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
+                    if not remembers_a_call(function, name, value):
+                        self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
                 self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
             file = os.path.basename(function.__code__.co_filename)
             return f"{file} {known.name_of(function)} {function.__code__.co_firstlineno}"
@@ -310,7 +309,7 @@ class FollowedCode:
         )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name != "__match_args__" and (name in _NOT_OF_CODE or name == "_abc_impl"):
+            if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
                 continue
             if is_code(value) or name in (
                 "__dataclass_fields__",
@@ -324,7 +323,7 @@ class FollowedCode:
             self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
         for rule, value in asked.rules_of(cls):
             self.lines.append(f"{number} by {rule}: {self._text(value, 1)}")
-        self._objects.append((cls, set(_NOT_OF_CODE)))
+        self._objects.append((cls, set(NOT_OF_CODE)))
 
     # Code ------------------------------------------------------------------------------------
 

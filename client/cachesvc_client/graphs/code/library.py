@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import types
 from typing import Any
@@ -47,6 +48,14 @@ def stands_at_home(function: types.FunctionType) -> bool:
     """Return whether a function of a library stands under its name in its module: its text says all of it."""
     home = sys.modules.get(str(function.__globals__.get("__name__")))
     return function.__closure__ is None or getattr(home, function.__code__.co_name, None) is function
+
+
+def remembers_a_call(function: types.FunctionType, name: str, value: Any) -> bool:
+    """Return whether a variable around a function of a library only says that the function ran already: the
+    function itself sets this flag, such as ``checked`` of ``torch.library.register_fake``."""
+    return type(value) is bool and any(
+        step.opname == "STORE_DEREF" and step.argval == name for step in dis.get_instructions(function)
+    )
 
 
 def is_library(cls: type) -> bool:

@@ -20,6 +20,17 @@ from .library import is_library
 from .values import is_at_home, short, type_name
 
 
+NOT_OF_CODE = frozenset(
+    (
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
+        "__annotations__", "__static_attributes__", "__abstractmethods__", "__annotations_cache__",
+        "__annotate__", "__annotate_func__",
+        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
+    )
+)  # fmt: skip
+"""Attributes of every class that decide nothing that the others do not."""
+
+
 def names_in(code: types.CodeType) -> tuple[str, ...]:
     """Return the names in code and in the functions inside of it, each once."""
     nested = (name for one in code.co_consts if isinstance(one, types.CodeType) for name in names_in(one))

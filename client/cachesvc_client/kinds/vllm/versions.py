@@ -29,10 +29,13 @@ OF_HOST = frozenset(
             "_api_process_rank",
         ),
         *("data_parallel_rpc_port", "_data_parallel_master_port_list", "_coord_store_port", "world_size"),
+        *("worker_extension_cls", "_api_process_count", "assigned_physical_gpu_ids"),
+        *("numa_bind", "numa_bind_nodes", "numa_bind_cpus"),
         *("ray_workers_use_nsight", "placement_group", "compilation_time", "static_forward_context"),
     }
 )
-"""Fields, in those parts, of one process or one host: they change no graph."""
+"""Fields, in those parts, of one process or one host: they change no graph. Speculative decoding by n-grams
+holds the whole configuration of the parallel engine, and `warm` has another extension of the worker."""
 
 VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
 """Variables that vLLM sets itself, to another value in each engine."""
