@@ -19,7 +19,6 @@ from ..released.known import is_own_module
 from .library import is_library
 from .values import is_at_home, short, type_name
 
-
 NOT_OF_CODE = frozenset(
     (
         "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
