@@ -181,7 +181,7 @@ OPEN = frozenset(
         "type of a field", "numpy's print options", "numpy's errors", "decimal's precision", "torch's print options",
         "an attribute of a C function's class", "__wrapped__ that is no function", "same tensors", "a module's class",
         "a tensor's grad", "a tensor's version", "a tensor's storage", "a tensor's base", "substitute_in_graph",
-        "the temporary folder",
+        "the temporary folder", "flush denormal",
     )
 )  # fmt: skip
 """What no digest of code has, and no key: the decision on what is not restored names these as open."""
