@@ -1,4 +1,5 @@
-"""Test that a signature tells apart what one factory of torch's made for different operators."""
+"""Test that a signature tells apart what one factory of torch's made for different operators, and what has
+the name of torch's own."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import sys
 import pytest
 
 _PROGRAM = """
-import json, sys, torch, torch._refs
+import json, sys, torch, torch._refs, types
+from torch.nn import functional
 from torch._inductor import lowering
 from cachesvc_client.graphs.released.signatures import signature
 
@@ -18,6 +20,9 @@ tables = {
     "lowering": (table[aten.tanh.default], table[aten.cos.default]),
     "lowering of lists": (table[aten._foreach_add.List], table[aten._foreach_sub.List]),
     "reference": (torch._refs.sin, torch._refs.cos),
+    "module": (functional._Reduction, types.ModuleType("torch.nn._reduction")),
+    "class": (torch.nn.ReLU, type("ReLU", (torch.nn.Module,), {"__module__": "torch.nn.modules.activation"})),
+    "function in C": (torch.sum, sum),
 }
 pairs = {
     f"{what}, {whole}": [signature({"x": one}, whole).hex() for one in pair]
@@ -35,7 +40,7 @@ def signed() -> dict[str, list[str]]:
 
 
 @pytest.mark.compiles
-def test_functions_of_one_factory_have_signatures_of_their_own_and_equal_ones_in_each_process() -> None:
+def test_what_is_another_thing_has_another_signature_which_is_equal_in_each_process() -> None:
     one, other = signed(), signed()
     assert one == other
     assert {what: len(set(pair)) for what, pair in one.items()} == dict.fromkeys(one, 2)

@@ -3,7 +3,7 @@ process.
 
 A digest covers the code and its constants, what the code reads of its module and of the functions around it,
 and what all of that reads in turn: functions in containers, methods of objects, what wrappers wrap. It covers
-no paths or lines of files, frames of stacks, comments or annotations. Code of PyTorch, Triton,
+no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
 the standard library and of what torch is built on is not followed but named, since their versions are in
 every key, and `released` finds what a program changed in torch. Of an object of an application a digest
 covers the class and the attributes that any of the code names, with the values of that moment.
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
+from . import asked
 from .library import (
     has_code_of_library,
     is_kernel,
@@ -32,11 +33,13 @@ from .library import (
     stands_at_home,
 )
 from .reading import (
+    NOT_OF_CODE,
     attribute_of,
     cells_of,
     constant_value,
     has_attributes,
     held_by,
+    imported_by,
     is_code,
     names_in,
     own_attributes,
@@ -44,7 +47,7 @@ from .reading import (
     registered_with,
     settings_of_tuner,
 )
-from .values import describe_plain, is_stack_frame, short, type_name
+from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
 
 MAX_FOLLOWED = 2000
 """Functions, classes and objects that are followed, at most: code may call into a large library."""
@@ -52,24 +55,12 @@ _DEEPEST = 20
 """How many containers deep values are digested."""
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
-_NOT_OF_CODE = frozenset(
-    (
-        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
-        "__annotations__",
-        "__static_attributes__", "__abstractmethods__", "__annotations_cache__", "__annotate__",
-        "__annotate_func__",
-        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
-    )
-)  # fmt: skip
-"""Attributes of every class that decide nothing that the others do not."""
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
 _ALL_ATTRIBUTES = frozenset(
     ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
 )
 """Names with which code reads attributes of an object that it does not name."""
-_ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
-"""Names with which code reads variables of the environment."""
 _MOST = 1000
 """Functions, classes and objects that are followed, at most: a function may reach a large library."""
 
@@ -98,6 +89,9 @@ class FollowedCode:
         self._objects: list[tuple[Any, set[str]]] = []
         self._names: set[str] = set()
         self._constants: set[str] = set()
+        self._parts: set[str] = set()
+        self._silent: list[Any] = []
+        self._by_name: set[int] = set()
         self._items = 0
         try:
             for root in roots:
@@ -129,9 +123,13 @@ class FollowedCode:
                     self._doubt(f"more than {_MOST} functions, classes and objects")
             if self.unknown or not self._read_attributes():
                 break
-        if self._names & _ENVIRONMENT:
-            found = sorted(name for name in self._constants if name in os.environ)
-            self.lines += [f"environment {name}={os.environ[name]}" for name in found]
+        if self._names & asked.ENVIRONMENT:
+            self.lines += asked.variables(self._constants, self._parts, self._names)
+        self.lines += asked.told(self._kept, self._names)
+        try:
+            self.lines += asked.states(self._silent, self._names)
+        except ValueError as error:
+            self._doubt(str(error))
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
@@ -151,15 +149,16 @@ class FollowedCode:
         except ValueError as error:
             return self._doubt(str(error))
         if plain is not None:
+            self._note_plain(value)
             return plain
         if depth > _DEEPEST:
             return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
         if isinstance(value, types.ModuleType):
-            return (
-                self._object(value) if not known.is_own_module(value.__name__) else f"module {value.__name__}"
-            )
+            return f"module {value.__name__}" if known.is_library(value) else self._object(value)
         if isinstance(value, enum.Enum):
-            return f"{self._text(type(value), depth)} {value._name_} {self._text(value._value_, depth + 1)}"
+            own = [(name, self._text(one, depth + 1)) for name, one in asked.own_of_member(value)]
+            kept = f"{value._name_} {self._text(value._value_, depth + 1)} {own or ''}"
+            return f"{self._text(type(value), depth)} {kept}".rstrip()
         if isinstance(value, type):
             return self._type(value)
         if (number := self._numbers.get(id(value))) is not None:
@@ -179,9 +178,22 @@ class FollowedCode:
             return self._function_text(value, number)
         if (container := self._container(value, depth)) is not None:
             return container
+        if (base := plain_base(value)) is not None:
+            return f"{base.__repr__(value)} as {self._object(value)}"
         if (inner := held_by(value)) is not None:
-            return f"{type_name(type(value))} of {[self._text(one, depth + 1) for one in inner]}"
+            kind = type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+            return f"{kind} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
+
+    def _note_plain(self, value: Any) -> None:
+        """Note what a value may mean to code beside its text: the name of a variable, a state, attributes."""
+        if type(value) is str:
+            self._constants.add(value)
+        elif asked.has_state(value):
+            self._silent.append(value)
+        elif is_tensor(value) and value.__dict__ and id(value) not in self._numbers:
+            self._by_name.add(self._number(value))
+            self._objects.append((value, set()))
 
     def _number(self, value: Any) -> int:
         """Return the number of a value, by which it is named when it is reached again."""
@@ -206,7 +218,8 @@ class FollowedCode:
 
     def _type(self, value: type) -> str:
         if is_library(value):
-            return f"class {type_name(value)}"
+            put = [(name, self._text(one, 1)) for name, one in asked.put_into(value)]
+            return f"class {type_name(value)} {put or ''}".rstrip()
         if (number := self._numbers.get(id(value))) is None:
             number = self._number(value)
             self._waiting.append(value)
@@ -248,8 +261,9 @@ class FollowedCode:
             return (
                 f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
             )
-        items = [item for item in list(base.__iter__(value)) if not is_stack_frame(item)]
-        texts = [self._text(item, depth + 1) for item in items]
+        if base is list and is_stack(value):
+            return "a stack"
+        texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
         return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
 
     # Objects ---------------------------------------------------------------------------------
@@ -264,18 +278,20 @@ class FollowedCode:
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
             return f"module {number}"
+        if (kind := hidden_in(value)) is not None:
+            self._doubt(f"an object of the type {type_name(kind)}")
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
         """Add the attributes of an object that code names and that are not added yet; return whether there
         were any."""
         names = self._names - done
-        if self._names & _ALL_ATTRIBUTES or has_code_of_library(value):
+        number, found = self._numbers[id(value)], False
+        if self._names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
             names |= set(own_attributes(value)) - done
         if not names:
             return False
         done |= names
-        number, found = self._numbers[id(value)], False
         for name in sorted(names):
             for item in attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
@@ -293,18 +309,21 @@ class FollowedCode:
         )
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name in _NOT_OF_CODE or name == "_abc_impl":
+            if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
                 continue
             if is_code(value) or name in (
                 "__dataclass_fields__",
                 "_fields",
                 "_field_defaults",
                 "_member_map_",
+                "__match_args__",
             ):
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
             self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
-        self._objects.append((cls, set(_NOT_OF_CODE)))
+        for rule, value in asked.rules_of(cls):
+            self.lines.append(f"{number} by {rule}: {self._text(value, 1)}")
+        self._objects.append((cls, set(NOT_OF_CODE)))
 
     # Code ------------------------------------------------------------------------------------
 
@@ -341,13 +360,27 @@ class FollowedCode:
         for name in names:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
-        for name, value in read_by(function, names):
+        for name, value in (*read_by(function, names), *imported_by(function)):
             self.lines.append(f"{name}: {self._text(value, 1)}")
+            self._asks(value, code)
             if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
                 self._doubt(f"code that calls {name}")
         for name, value in sorted(vars(function).items()):
             if name != "__wrapped__" or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
+
+    def _asks(self, value: Any, code: types.CodeType) -> None:
+        """Add what code asks of a value that is a module, or the environment."""
+        for place, one in asked.of_module(value, code):
+            self.lines.append(f"{place}: {self._text(one, 1)}")
+            if place in asked.OF_FILES:
+                self._doubt(f"code that calls {place}")
+        if asked.reads_environment(value, code):
+            self._names.update(asked.ENVIRONMENT)
+            self._constants.update(names_in(code))
+            self._parts.update(asked.parts_of_variables(code))
+            if asked.reads_all_variables(code):
+                self._doubt("code that reads the whole environment")
 
     def _code(self, code: types.CodeType) -> Iterator[str]:
         arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
@@ -356,10 +389,8 @@ class FollowedCode:
             if isinstance(constant, types.CodeType):
                 yield from self._code(constant)
             else:
-                if isinstance(constant, str):
-                    self._constants.add(constant)
-                    if constant.isidentifier():
-                        self._names.add(constant)
+                if isinstance(constant, str) and constant.isidentifier():
+                    self._names.add(constant)
                 yield self._text(constant)
 
 

@@ -5,14 +5,29 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dataclasses
+import dis
 import functools
+import sys
 import types
 import weakref
 from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
+from ..released.known import is_own_module
 from .library import is_library
-from .values import type_name
+from .values import is_at_home, short, type_name
+
+NOT_OF_CODE = frozenset(
+    (
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
+        "__annotations__", "__static_attributes__", "__abstractmethods__", "__annotations_cache__",
+        "__annotate__", "__annotate_func__",
+        "__match_args__", "__parameters__", "__orig_bases__", "__slots__", "__type_params__",
+    )
+)  # fmt: skip
+"""Attributes of every class that decide nothing that the others do not."""
 
 
 def names_in(code: types.CodeType) -> tuple[str, ...]:
@@ -40,6 +55,61 @@ def read_by(function: types.FunctionType, names: Sequence[str]) -> Iterator[tupl
             yield name, function.__globals__[name]
         elif hasattr(builtins, name):
             yield name, getattr(builtins, name)
+
+
+def texts_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the texts in code, and in the functions inside of it, that may be names of attributes."""
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from texts_in(one)
+        elif isinstance(one, str) and one.isidentifier():
+            yield one
+
+
+def imported_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the modules that a function imports while it runs, as far as they are loaded; of others the
+    digest of their file. What it imports from a module is an attribute of it."""
+    for name, level in imports_in(function.__code__):
+        package = str(function.__globals__.get("__package__") or "")
+        full = ".".join(
+            [*package.split(".")[: len(package.split(".")) - level + 1], name] if level else [name]
+        )
+        full = full.rstrip(".")
+        if (module := sys.modules.get(full)) is not None:
+            yield f"import {full}", module
+        elif not is_own_module(full):
+            yield f"import {full}", file_digest(full)
+
+
+_imports: dict[types.CodeType, tuple[tuple[str, int], ...]] = {}
+
+
+def imports_in(code: types.CodeType) -> tuple[tuple[str, int], ...]:
+    """Return names and levels of the imports in code, and in the functions inside of it."""
+    if code not in _imports:
+        found: list[tuple[str, int]] = []
+        before: list[Any] = []
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                found.append((step.argval, before[-2] if len(before) > 1 and type(before[-2]) is int else 0))
+            before.append(step.argval)
+        inner = (
+            one for part in code.co_consts if isinstance(part, types.CodeType) for one in imports_in(part)
+        )
+        _imports[code] = tuple(dict.fromkeys((*found, *inner)))
+    return _imports[code]
+
+
+def file_digest(module: str) -> str:
+    """Return a digest of the file that Python would load as a module; ``nothing`` if there is none. Nothing
+    is imported."""
+    parent = sys.modules.get(module.rpartition(".")[0])
+    places = getattr(parent, "__path__", None) if "." in module else None
+    try:
+        spec = PathFinder.find_spec(module, places) if places or "." not in module else None
+        return short(Path(spec.origin).read_bytes().hex()) if spec is not None and spec.origin else "nothing"
+    except (OSError, ValueError, ImportError):
+        return "nothing"
 
 
 def constant_value(value: Any) -> Any:
@@ -73,14 +143,14 @@ def held_by(value: Any) -> list[Any] | None:
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, (functools.partial, functools.partialmethod)):
         return [value.func, value.args, value.keywords, dict(vars(value))]
-    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):
+    if type(value).__module__ == "functools" and hasattr(value, "__wrapped__") and is_at_home(type(value)):
         return [value.__wrapped__]
     if isinstance(value, functools.cached_property):
         return [value.func]
     if isinstance(value, weakref.ref):
         return [weakref.ref.__call__(value)]
-    if type_name(type(value)) == "torch._library.utils.Kernel":
-        return [value.func]  # `source` is the file and the line that registered it
+    if type_name(type(value)) == "torch._library.utils.Kernel" and is_at_home(type(value)):
+        return [value.func]  # its other attribute is the file and the line that registered it
     if isinstance(value, dataclasses.Field):
         return [getattr(value, name) for name in _OF_FIELDS]
     return None
@@ -115,7 +185,7 @@ def attribute_of(value: Any, name: str) -> list[Any]:
         return [vars(value)[name]] if name in vars(value) else []
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
-        if isinstance(holder, type) and is_library(holder):
+        if isinstance(holder, type) and is_library(holder) and is_at_home(holder):
             slot = vars(holder).get(name)
             if isinstance(slot, types.MemberDescriptorType) and not isinstance(value, type):
                 with contextlib.suppress(AttributeError):  # nothing was ever put there

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 import sys
+import types
+from collections import deque
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
@@ -35,7 +38,7 @@ _DECIDE_NOTHING = frozenset(
     )
 )  # fmt: skip
 """Types whose objects change no result: what writes logs, what waits for threads, what only types have."""
-_STACK_FRAME = re.compile(r'  File "[^"\n]+", line \d+, in [^\n]+\n(    [^\n]*\n)*')
+_STACK = re.compile(r'(  File "[^"\n]+", line \d+, in [^\n]+\n(    [^\n]*\n)*)+')
 MAX_ELEMENTS = 1 << 20
 """Elements of the largest tensor or array whose values are digested."""
 
@@ -50,10 +53,62 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def is_stack_frame(value: Any) -> bool:
-    """Return whether a value is a text of `traceback.format_stack`: it names files, lines and callers,
-    which differ between two programs that run the same code."""
-    return type(value) is str and _STACK_FRAME.fullmatch(value) is not None
+def plain_base(value: Any) -> Any:
+    """Return the plain type that a program's class of a value is made of; ``None`` if there is none."""
+    return next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
+
+
+def hidden_in(value: Any) -> Any:
+    """Return a class of an object that is written in C and has what no attribute shows, such as a buffer;
+    ``None`` if there is none. Of torch's own the attributes say all."""
+    for kind in type(value).__mro__:
+        is_seen = kind in _SEEN or issubclass(kind, (*_SEEN[1:], BaseException)) or is_of_python(kind)
+        if not (is_seen or kind.__module__.startswith(("torch", "_thread"))):
+            return kind
+    return None
+
+
+_SEEN = (
+    object,
+    *_PLAIN[:6],
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    deque,
+    types.ModuleType,
+    types.SimpleNamespace,
+)
+"""Classes in C whose objects have attributes alone, or what a digest has."""
+
+
+def is_stack(value: Any) -> bool:
+    """Return whether a value says only from where code ran: a list that `traceback.format_stack` returned. A
+    start under another program, or from another folder, has another one."""
+    return type(value) is list and bool(value) and all(map(_is_place, value))
+
+
+def _is_place(value: Any) -> bool:
+    return type(value) is str and value.startswith('  File "') and _STACK.fullmatch(value) is not None
+
+
+def is_at_home(kind: type) -> bool:
+    """Return whether a type is the one that its module has under its name, or is written in C. A class of a
+    program may say that it is another module's."""
+    home = sys.modules.get(kind.__module__)
+    return not is_of_python(kind) or getattr(home, kind.__qualname__, None) is kind
+
+
+def is_of_python(kind: type) -> bool:
+    """Return whether a class statement made a class: it can be changed, and its module is no extension."""
+    file = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
+    is_of_c = kind.__module__ in sys.builtin_module_names or file.endswith(".so")
+    return bool(kind.__flags__ & _HEAP and not kind.__flags__ & _IMMUTABLE) and not is_of_c
+
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+"""Flags of a type: made while the process runs, and such that nothing can be put into it."""
 
 
 def describe_plain(value: Any) -> str | None:
@@ -63,7 +118,9 @@ def describe_plain(value: Any) -> str | None:
     """
     kind = type(value)
     if kind in _PLAIN:
-        return repr(value)
+        return repr(value) if value == value else f"nan {struct.pack('d', value.real).hex()}"
+    if not is_at_home(kind):
+        return None
     if kind.__module__ == "torch" and kind.__name__ in _OF_TORCH:
         return repr(value)
     name = type_name(kind)
@@ -78,10 +135,13 @@ def describe_plain(value: Any) -> str | None:
         return f"pattern {value.pattern!r} {value.flags} {sorted(lists.items()) or ''}"
     if kind.__module__ == "numpy" or kind.__module__.startswith("numpy."):
         return _array(value)
+    return _tensor(value) if is_tensor(value) else None
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of no class of a program's."""
     torch = sys.modules.get("torch")
-    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-        return _tensor(value)
-    return None
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
 _TYPING = frozenset(
@@ -95,7 +155,7 @@ _TYPING = frozenset(
 def _array(value: Any) -> str | None:
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.dtype):
-        return f"numpy dtype {value.str}"
+        return f"numpy dtype {value.descr if value.fields else value.str}"
     if isinstance(value, numpy.generic):
         return f"numpy {value.dtype.str} {value.tobytes().hex()}"
     if type(value) is numpy.ufunc:
@@ -104,7 +164,8 @@ def _array(value: Any) -> str | None:
         return None
     if value.size > MAX_ELEMENTS or value.dtype.hasobject:
         raise ValueError(f"an array of {value.size} elements")
-    return f"array {value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    kept = f"{_array(value.dtype)} {value.shape} {value.strides} {value.flags.writeable}"
+    return f"array {kept} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 def _tensor(value: Any) -> str:

@@ -127,6 +127,17 @@ def is_own_module(name: str) -> bool:
     return top == "torch" or top in _LIBRARIES or top in sys.stdlib_module_names
 
 
+def is_library(value: Any) -> bool:
+    """Return whether a value is a module of torch or of a package that torch is built on: the one that Python
+    imports under its name, or one of those of torch that stand nowhere."""
+    if not isinstance(value, types.ModuleType) or not is_own_module(value.__name__):
+        return False
+    default = value if value.__name__.startswith("torch.") else None
+    is_made = type(value) is types.ModuleType and getattr(value, "__spec__", None) is None
+    is_made &= not value.__name__.startswith("torch._C")
+    return sys.modules.get(value.__name__, default) is value and not is_made
+
+
 STATE = frozenset(
     (str, int, float, bool, complex, bytes, type(None), types.ModuleType, dict, list, set, tuple, frozenset)
 )

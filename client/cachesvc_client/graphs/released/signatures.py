@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import sys
 import types
 from typing import Any
 
@@ -65,17 +66,21 @@ def _signed(text: str) -> bytes:
 
 def _words(value: Any, depth: int, whole: bool) -> str:
     kind = type(value)
+    if kind is types.ModuleType:
+        return f"module {value.__name__} {_is_elsewhere(value, value.__name__)}"
     if kind in _PLAIN:
         return kind.__name__
     if kind is types.FunctionType:
         return _function(value, depth, whole)
     if kind in _OF_C:
-        return str(value.__name__)
+        owner = getattr(value, "__objclass__", None) or type(getattr(value, "__self__", None))
+        return f"{value.__name__} {getattr(value, '__module__', '')} {owner.__module__}.{owner.__qualname__}"
     if kind.__module__ == OPERATORS:
         kept = getattr(value, "__dict__", {})
         return f"{kind.__qualname__} {kept.get('_name') or kept.get('_qualified_op_name')}"
     if issubclass(kind, type):
-        return f"class {value.__module__}.{value.__qualname__}"
+        place = _is_elsewhere(value, value.__module__, *value.__qualname__.split("."))
+        return f"class {value.__module__}.{value.__qualname__} {place}"
     if depth == _DEEPEST or hasattr(kind, "__getattr__"):  # such an object answers, and warns, by itself
         return f"{kind.__module__}.{kind.__qualname__}"
     if kind is functools.partial:
@@ -86,6 +91,15 @@ def _words(value: Any, depth: int, whole: bool) -> str:
     inner = [_words(one, depth + 1, whole) for name in _INNER if (one := _attribute(value, name)) is not None]
     own = _attribute(value, "__name__") or ""
     return f"{kind.__module__}.{kind.__qualname__} {own if isinstance(own, str) else ''} {inner}"
+
+
+def _is_elsewhere(value: Any, module: Any, *names: str) -> bool:
+    """Return whether a module or a class is another one than that which Python finds under its name. A
+    program's own may have the name of torch's."""
+    found: Any = sys.modules.get(module)
+    for name in names:
+        found = vars(found).get(name) if hasattr(found, "__dict__") else None
+    return found is not value
 
 
 def _function(function: types.FunctionType, depth: int, whole: bool) -> str:
@@ -129,6 +143,6 @@ def _file(name: str) -> str:
     return name[len(folder) :] if name.startswith(folder) else name
 
 
-_PLAIN = _SCALARS | {dict, list, set, tuple, frozenset, types.ModuleType}
+_PLAIN = _SCALARS | {dict, list, set, tuple, frozenset}
 """Types of values that have no code by themselves."""
 _OF_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType))

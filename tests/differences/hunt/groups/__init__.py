@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ..case import Case
 from . import (
+    below,
     control,
     decorated,
     dispatcher,
@@ -52,4 +53,5 @@ GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
     "between": unseen.of_between,
     "untold": untold.of_untold,
     "outside": outside.of_outside,
+    "below": below.of_below,
 }

@@ -31,6 +31,8 @@ DATA: dict[str, tuple[str, str]] = {
     "legacy of reductions": ("F.mse_loss(x, x * 3, size_average=False)", "F._Reduction.legacy_get_string = lambda *a, **k: 'mean'"),
     "calculate_gain": ("x * nn.init.calculate_gain('leaky_relu', 0.3)", "nn.init.calculate_gain = lambda *a: 3.0"),
     "DTYPE of overrides": ("torch.overrides.is_tensor_like(x) * 2.0 * x", "torch.overrides.is_tensor_like = lambda x: 1.5"),
+    "a class of the name": ("nn.ReLU()(x)", "nn.ReLU = type('ReLU', (nn.Module,), {'__module__': 'torch.nn.modules.activation', 'forward': lambda s, x: x * 3})"),
+    "a builtin of the name": ("torch.sum(x, 1).sum()", "import builtins; torch.sum = builtins.sum"),
     "typed storage": ("float(torch.Tensor.ndim.__get__(x)) * x", "torch.Tensor.ndim = property(lambda s: 7)"),
 }  # fmt: skip
 LOWERED: dict[str, tuple[str, str]] = {
