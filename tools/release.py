@@ -24,7 +24,7 @@ from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.signer import demand_signer
 from cachesvc_client.wire.errors import CacheSvcError
 from tools import release_files, try_release
-from tools.release_files import ROOT, archive, commit_time, run
+from tools.release_files import ROOT, archive, run
 
 SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md")
 """What the registry's build reads beside the two packages and the example of ``cachesvc quickstart``."""

@@ -44,8 +44,8 @@ VERSION = cachesvc.__version__
 SUMS = "SHA256SUMS"
 REQUIREMENTS = {"cachesvc-client": "requirements/client.txt", "cachesvc": "requirements/server.txt"}
 """Each distribution's pinned and hashed set, of which its list of components is made."""
-BUILDERS = ("setuptools", "build", "mkdocs-material", "towncrier", "cyclonedx-bom")
-"""Distributions that decide the bytes of a release."""
+BUILDERS = ("setuptools", "build", "towncrier", "cyclonedx-bom")
+"""Distributions that decide the bytes of a release; those of the documents are pinned in the commit."""
 FIRST_ZIP_TIME = 315_532_800
 """The first second of 1980, the earliest time that a wheel can name."""
 

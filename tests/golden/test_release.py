@@ -16,7 +16,6 @@ import pytest
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.config.login import Login
 from tests.e2e.registries import Served, serve
-
 from tools.release_files import VERSION
 
 from .release import HERE, NAME, cachesvc, names
