@@ -98,7 +98,8 @@ _VERIFIED = {
 
 _RELEASE = {
     **dict.fromkeys(("what", "signer"), str),
-    **dict.fromkeys(("files", "absent"), [str]),
+    "files": [str],
+    "absent": [str],
     "statement": dict[str, Any],
 }
 

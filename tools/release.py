@@ -34,7 +34,9 @@ def main() -> int:
     """Builds, checks and installs; answers the exit status, after one line for each step."""
     parser = argparse.ArgumentParser(prog="make release-check", description=__doc__)
     parser.add_argument("--out", type=Path, help="make every file of a release, and put them here")
-    parser.add_argument("--unsigned", action="store_true", help="with --out: without a signature, for a trial")
+    parser.add_argument(
+        "--unsigned", action="store_true", help="with --out: without a signature, for a trial"
+    )
     parser.add_argument("--untried", action="store_true", help="with --out: without the quick start")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cachesvc-release-") as name:
@@ -71,13 +73,16 @@ def release(place: Path, options: argparse.Namespace) -> None:
     origin = release_files.origin()
     signer = None
     if not options.unsigned:
-        signer = demand_signer(Config.read(), "no signing key (make one: cachesvc keygen; or ARGS=--unsigned)")
-    first = release_files.make(build(place / "first")[0].parent)
+        signer = demand_signer(
+            Config.read(), "no signing key (make one: cachesvc keygen; or ARGS=--unsigned)"
+        )
+    built = build(place / "first")
+    first = release_files.make(built[0].parent)
     with another_environment():
         second = release_files.make(build(place / "second")[0].parent)
     release_files.demand_equal(first, second)
     print(f"made twice, and equal: {len(list(first.iterdir()))} files of commit {origin.commit}")
-    check([path for path in first.glob("cachesvc*") if path.suffix == ".whl" or "-docs-" not in path.name], place)
+    check(built, place)
     out = release_files.publish(first, options.out, signer, origin)
     for line in () if options.untried else try_release.steps(out, place / "new", signer and signer.public):
         print(line)
@@ -101,8 +106,8 @@ def another_environment() -> Iterator[None]:
 
 
 def build(place: Path) -> list[Path]:
-    """Makes the source distribution of each, and its wheel from that, in ``place/dist``. The same sources make
-    the same bytes."""
+    """Makes the source distribution of each, and its wheel from that, in ``place/dist``. The same sources
+    make the same bytes."""
     tree, dist = place / "tree", place / "dist"
     copy_sources(tree)
     for source in (tree / "client", tree):

@@ -1,5 +1,5 @@
-"""What a release has beside the distributions: the chart, the documents, lists of what they require (CycloneDX),
-the change log, the sums, and a signed statement of who built all of it from what.
+"""What a release has beside the distributions: the chart, the documents, lists of what they require
+(CycloneDX), the change log, the sums, and a signed statement of who built all of it from what.
 
 The same commit makes the same bytes: no file holds the time of its build, a user, a path or a mode of this
 machine. What a compressor writes depends on its version, so another Python may make other archives.
@@ -50,7 +50,9 @@ FIRST_ZIP_TIME = 315_532_800
 """The first second of 1980, the earliest time that a wheel can name."""
 
 
-def run(*command: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, text: str = "") -> str:
+def run(
+    *command: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, text: str = ""
+) -> str:
     """Runs a program and answers what it printed. Raises ``CalledProcessError`` with all that it printed.
 
     It has the time of the commit as that of the build, and new files have the usual mode: both are in wheels.
@@ -74,7 +76,11 @@ def commit_time() -> int:
     """Return when the commit of this checkout was made, in seconds of UTC; without one, the first second that
     a wheel can name."""
     ask = ("git", "-c", "safe.directory=*", "log", "-1", "--format=%ct")
-    asked = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False) if shutil.which("git") else None
+    asked = (
+        subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False)
+        if shutil.which("git")
+        else None
+    )
     return int(asked.stdout) if asked and asked.returncode == 0 else FIRST_ZIP_TIME
 
 
@@ -97,14 +103,16 @@ def archive(folder: Path, target: Path) -> None:
 
 
 def origin() -> Checkout:
-    """Return the checkout of which the release is made. Raise ``InvalidRequest`` unless its files are those of
-    its commit."""
+    """Return the checkout of which the release is made. Raise ``InvalidRequest`` unless its files are those
+    of its commit."""
     checkout = find_checkout(ROOT)
     if checkout is None:
         raise InvalidRequest("a release is made of a commit, and this is no checkout of Git")
     tree = tree_of(checkout)
     if tree.changed != 0:
-        raise InvalidRequest(f"the files are not those of the commit: {', '.join(tree.files[:5]) or 'unknown'}")
+        raise InvalidRequest(
+            f"the files are not those of the commit: {', '.join(tree.files[:5]) or 'unknown'}"
+        )
     return checkout
 
 
@@ -119,7 +127,9 @@ def make(dist: Path) -> Path:
     for distribution in REQUIREMENTS:
         (dist / f"{distribution}-{VERSION}.cdx.json").write_text(components(distribution))
     (dist / f"CHANGES-{VERSION}.md").write_text(changes())
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(dist.iterdir())]
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(dist.iterdir())
+    ]
     (dist / SUMS).write_text("".join(sums))
     return dist
 
@@ -142,13 +152,19 @@ def changes() -> str:
     written = re.split(r"^(?=## )", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     section = [part for part in written if part.startswith(f"## {VERSION} ")]
     date = time.strftime("%Y-%m-%d", time.gmtime(commit_time()))
-    return section[0] if section else run(sys.executable, "-m", "towncrier", "build", "--draft", "--date", date, cwd=ROOT)
+    return (
+        section[0]
+        if section
+        else run(sys.executable, "-m", "towncrier", "build", "--draft", "--date", date, cwd=ROOT)
+    )
 
 
 def demand_equal(first: Path, second: Path) -> None:
     """Raise ``Corrupt``, which names the files, unless both folders have the same files with the same
     bytes."""
-    sums = [{path.name: Digest.of(path.read_bytes()) for path in folder.iterdir()} for folder in (first, second)]
+    sums = [
+        {path.name: Digest.of(path.read_bytes()) for path in folder.iterdir()} for folder in (first, second)
+    ]
     other = sorted(name for name in sums[0].keys() | sums[1].keys() if sums[0].get(name) != sums[1].get(name))
     if other:
         raise Corrupt(f"two builds of one commit differ: {', '.join(other)}")
@@ -196,7 +212,9 @@ def switch_versions(site: Path) -> None:
     folders that are there."""
     numbered = [path.name for path in site.iterdir() if re.fullmatch(r"\d+(\.\d+)+", path.name)]
     versions = sorted(numbered, key=lambda name: [int(part) for part in name.split(".")], reverse=True)
-    rows = [{"version": name, "title": name, "aliases": ["latest"] * (name == versions[0])} for name in versions]
+    rows = [
+        {"version": name, "title": name, "aliases": ["latest"] * (name == versions[0])} for name in versions
+    ]
     (site / "versions.json").write_text(json.dumps(rows) + "\n")
     newest = f'<meta http-equiv="refresh" content="0; url={versions[0]}/index.html">'
     (site / "index.html").write_text(f"<!DOCTYPE html>\n<title>cachesvc</title>\n{newest}\n")

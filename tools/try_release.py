@@ -48,8 +48,8 @@ def steps(dist: Path, place: Path, key: PublicKey | None) -> Iterator[str]:
 def install(
     python: Path, ours: Sequence[str], *where: object, extras: Sequence[str] = (), also: Sequence[str] = ()
 ) -> None:
-    """Install our distributions into an environment, from the index that pip's options ``where`` name and from
-    nowhere else; then what they require, and ``also``, from the index that pip is configured with.
+    """Install our distributions into an environment, from the index that pip's options ``where`` name and
+    from nowhere else; then what they require, and ``also``, from the index that pip is configured with.
 
     A package of our name in that index is not asked for."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)

@@ -1,8 +1,8 @@
-"""Owns what ``verify`` says of a release: who signed the statement about its files, and whether each file that
-is here has the digest that was signed.
+"""Owns what ``verify`` says of a release: who signed the statement about its files, and whether each file
+that is here has the digest that was signed.
 
-A key counts only if it is trusted for the namespace ``cachesvc`` by name: a registry's key, which may sign for
-every team, signs no releases.
+A key counts only if it is trusted for the namespace ``cachesvc`` by name: a registry's key, which may sign
+for every team, signs no releases.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRelease:
-    """Holds the files of a release that are as a trusted key signed them. ``absent``: those that the statement
-    names and that are not beside it. ``statement``: the in-toto statement."""
+    """Holds the files of a release that are as a trusted key signed them. ``absent``: those that the
+    statement names and that are not beside it. ``statement``: the in-toto statement."""
 
     what: str
     signer: PublicKey

@@ -91,8 +91,8 @@ class Verification:
 def verify(
     config: Config, what: str
 ) -> tuple[list[Verification] | list[VerifiedRelease], list[CacheSvcError]]:
-    """Verify a bundle file, the files of a release, or each revision under a name. Return what is trusted, and
-    why the rest is not.
+    """Verify a bundle file, the files of a release, or each revision under a name. Return what is trusted,
+    and why the rest is not.
 
     Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
     neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.

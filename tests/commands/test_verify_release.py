@@ -50,7 +50,9 @@ TRUSTED = f"cachesvc={KEY.public}"
 
 
 def test_a_release_is_verified_by_the_command(released: Path, command: Any) -> None:
-    status, out, err = command("verify", released, CACHESVC_TRUSTED_KEYS=TrustedKey(TRUSTED), CACHESVC_URL=None)
+    status, out, err = command(
+        "verify", released, CACHESVC_TRUSTED_KEYS=TrustedKey(TRUSTED), CACHESVC_URL=None
+    )
     assert (status, err) == (0, ""), err
     for words in (f"{released}: trusted", KEY.public.keyid, "one.whl", COMMIT.commit, "2 files as signed"):
         assert words in out, (words, out)
@@ -90,7 +92,9 @@ def test_a_name_that_leads_elsewhere_is_refused(released: Path, name: str) -> No
     refuse(released, {**_statement(released), "subject": [{"name": name, "digest": {"sha256": "0" * 64}}]})
 
 
-@pytest.mark.parametrize("subject", [[], None, [{}], "text", [{"name": "one.whl", "digest": {"sha256": "x"}}]])
+@pytest.mark.parametrize(
+    "subject", [[], None, [{}], "text", [{"name": "one.whl", "digest": {"sha256": "x"}}]]
+)
 def test_a_malformed_statement_is_refused(released: Path, subject: object) -> None:
     refuse(released, {**_statement(released), "subject": subject})
 

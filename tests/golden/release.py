@@ -1,8 +1,8 @@
 """``python -m tests.golden.release``: write what this version writes, for every later version to read.
 
 A release runs it once: ``release-VERSION.tar.xz`` has a registry's data folder, bundles, a node's store and a
-login, and ``names-VERSION.json`` what people and programs call. What is there is replaced only by ``--again``, which
-is for a version that is not published.
+login, and ``names-VERSION.json`` what people and programs call. What is there is replaced only by
+``--again``, which is for a version that is not published.
 """
 
 from __future__ import annotations
@@ -65,11 +65,22 @@ def write(place: Path) -> None:
         for path in sorted(bundles.iterdir()):
             cachesvc(place, served, "push", path)
         cachesvc(place, served, "admin", "namespaces", "set", "team", "--keep-days", "40")
-        token = cachesvc(place, served, "admin", "tokens", "create", "--label", "service", "--role", "report", "--json")
+        token = cachesvc(
+            place, served, "admin", "tokens", "create", "--label", "service", "--role", "report", "--json"
+        )
         (place / "report.token").write_text(json.loads(token)["secret"])
         cachesvc(place, served, "pull", NAME, "--all", "--into", place / "pulled")
         cachesvc(place, served, "node", "team/*", "--once", "--store", place / "store")
-        cachesvc(place, served, "login", served.url, "--token-stdin", "--trust", f"team={KEY.public}", typed=served.token)
+        cachesvc(
+            place,
+            served,
+            "login",
+            served.url,
+            "--token-stdin",
+            "--trust",
+            f"team={KEY.public}",
+            typed=served.token,
+        )
         answers = {
             words: json.loads(cachesvc(place, served, *words.split(), "--json"))
             for words in ("ls", f"ls {NAME}", f"show {NAME}", "admin signers list", "admin tokens list")
@@ -110,14 +121,19 @@ def names() -> dict[str, Any]:
         "variables": sorted(f"CACHESVC_{row.partition('`')[0]}" for row in variables),
         "settings": sorted(Settings.model_fields),
         "commands": options((REFERENCE / "commands.md").read_text()),
-        "routes": sorted(re.findall(r"^\| `([A-Z]+ /\S+?)`", (REFERENCE / "rest.md").read_text(), re.MULTILINE)),
+        "routes": sorted(
+            re.findall(r"^\| `([A-Z]+ /\S+?)`", (REFERENCE / "rest.md").read_text(), re.MULTILINE)
+        ),
     }
 
 
 def options(page: str) -> dict[str, list[str]]:
     """Return every command of the generated page with its options."""
     parts = [part.partition("\n") for part in page.split("\n### ")[1:]]
-    return {name: sorted(set(re.findall(r"^\| `[^`|]*?(--[\w-]+)", text, re.MULTILINE))) for name, _, text in parts}
+    return {
+        name: sorted(set(re.findall(r"^\| `[^`|]*?(--[\w-]+)", text, re.MULTILINE)))
+        for name, _, text in parts
+    }
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from tools.release_files import VERSION
 
 from .release import HERE, NAME, cachesvc, names
 
-VERSIONS = sorted(path.name.removeprefix("release-").removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz"))
+VERSIONS = sorted(
+    path.name.removeprefix("release-").removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz")
+)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -54,7 +56,9 @@ def lost(before: Any, now: Any, where: str = "") -> list[str]:
         return [one for key in before for one in lost(before[key], now.get(key, "absent"), f"{where}.{key}")]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         return [one for at, row in enumerate(before) for one in lost(row, now[at], f"{where}[{at}]")]
-    return [] if before == now or where.rpartition(".")[2] in CHANGING else [f"{where}: {before!r}, now {now!r}"]
+    return (
+        [] if before == now or where.rpartition(".")[2] in CHANGING else [f"{where}: {before!r}, now {now!r}"]
+    )
 
 
 CHANGING = {"used", "last_used"}

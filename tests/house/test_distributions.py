@@ -89,7 +89,9 @@ def test_another_environment_builds_the_same_bytes(wheels, tmp_path):
         again = build(tmp_path)
     first = sorted(wheels["cachesvc"].parent.iterdir())
     assert [path.name for path in again] == [path.name for path in first]
-    assert [path.name for path, other in zip(again, first, strict=True) if path.read_bytes() != other.read_bytes()] == []
+    assert [
+        path.name for path, other in zip(again, first, strict=True) if path.read_bytes() != other.read_bytes()
+    ] == []
 
 
 def test_the_client_needs_fewer_than_four_packages(wheels):

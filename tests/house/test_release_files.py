@@ -34,7 +34,7 @@ def test_builds_that_differ_are_refused_by_name(tmp_path: Path) -> None:
         (tmp_path / folder / "same").write_text("same")
         (tmp_path / folder / "other").write_text(text)
     (tmp_path / "second" / "more").touch()
-    with pytest.raises(Corrupt, match="differ: more, other$"):
+    with pytest.raises(Corrupt, match=r"differ: more, other$"):
         release_files.demand_equal(tmp_path / "first", tmp_path / "second")
 
 
