@@ -64,10 +64,11 @@ def write(place: Path) -> None:
     with serve(place, prepared=False) as served:
         for path in sorted(bundles.iterdir()):
             cachesvc(place, served, "push", path)
-        cachesvc(place, served, "admin", "namespaces", "set", "team", "--keep-days", "40")
-        token = cachesvc(
-            place, served, "admin", "tokens", "create", "--label", "service", "--role", "report", "--json"
-        )
+        # Nothing of it may end by itself before a later version reads it.
+        keep = ("--keep-days", "none", "--keep-revisions", "none", "--unused-days", "none")
+        cachesvc(place, served, "admin", "namespaces", "set", "team", *keep)
+        words = ("tokens", "create", "--label", "service", "--role", "report", "-n", "team")
+        token = cachesvc(place, served, "admin", *words, "--never", "--json")
         (place / "report.token").write_text(json.loads(token)["secret"])
         cachesvc(place, served, "pull", NAME, "--all", "--into", place / "pulled")
         cachesvc(place, served, "node", "team/*", "--once", "--store", place / "store")
@@ -83,12 +84,12 @@ def write(place: Path) -> None:
         )
         answers = {
             words: json.loads(cachesvc(place, served, *words.split(), "--json"))
-            for words in ("ls", f"ls {NAME}", f"show {NAME}", "admin signers list", "admin tokens list")
+            for words in ("ls", f"ls {NAME}", f"show {NAME}", "admin signers list")
         }
         (place / "answers.json").write_text(json.dumps(answers, indent=1))
     with closing(sqlite3.connect(place / "data/index.sqlite3")) as index:
         index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    for leftover in ("log", "ready.json"):
+    for leftover in ("log", "ready.json", "data/reserve"):  # the last is room for a full disk, made anew
         (place / leftover).unlink()
 
 

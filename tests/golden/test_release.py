@@ -16,9 +16,8 @@ import pytest
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.config.login import Login
 from tests.e2e.registries import Served, serve
+from tests.golden.release import HERE, NAME, cachesvc, names
 from tools.release_files import VERSION
-
-from .release import HERE, NAME, cachesvc, names
 
 VERSIONS = sorted(
     path.name.removeprefix("release-").removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz")
@@ -92,10 +91,10 @@ def test_bundles_are_trusted(place: Path, registry: Served) -> None:
 
 def test_the_packs_of_a_node_s_store_are_not_downloaded_again(place: Path, registry: Served) -> None:
     packs = contents(place / "store/v1/packs")
-    times = {path: path.stat().st_mtime_ns for path in (place / "store/v1/packs").iterdir()}
+    inodes = {path: path.stat().st_ino for path in (place / "store/v1/packs").iterdir()}
     cachesvc(place, registry, "node", "team/*", "--once", "--store", place / "store")
     assert contents(place / "store/v1/packs") == packs != {}
-    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert {path: path.stat().st_ino for path in inodes} == inodes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
