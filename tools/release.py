@@ -83,7 +83,7 @@ def release(place: Path, options: argparse.Namespace) -> None:
     release_files.demand_equal(first, second)
     print(f"made twice, and equal: {len(list(first.iterdir()))} files of commit {origin.commit}")
     check(built, place)
-    out = release_files.publish(first, options.out, signer, origin)
+    out = release_files.publish(first, options.out.resolve(), signer, origin)
     for line in () if options.untried else try_release.steps(out, place / "new", signer and signer.public):
         print(line)
     print(run("sha256sum", "SHA256SUMS", cwd=out).strip())

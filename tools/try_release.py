@@ -38,7 +38,7 @@ def steps(dist: Path, place: Path, key: PublicKey | None) -> Iterator[str]:
     if key is not None:
         [statement] = dist.glob(f"cachesvc-*{SUFFIX}")
         trust = {"CACHESVC_TRUSTED_KEYS": f"{NAMESPACE}={key}"}
-        yield run(place / "bin/cachesvc", "verify", statement, cwd=place, env=user | trust).strip()
+        yield run(place / "bin/cachesvc", "verify", statement.resolve(), cwd=place, env=user | trust).strip()
     said = run(place / "bin/cachesvc", "quickstart", place / "quickstart", cwd=place, env=user)
     if "The second start compiled nothing." not in said:
         raise AssertionError(said)

@@ -63,18 +63,30 @@ class User:
             **QUICK,
             **variables,
         }
+        groups = f"--groups={','.join(map(str, self.groups))}" if self.groups else "--clear-groups"
+        become = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", groups, "--")
         return subprocess.run(
-            [str(word) for word in words],
+            [*_open_python(self.root), *become, *map(str, words)],
             cwd=self.home,
             env=environ,
-            user=self.uid,
-            group=self.uid,
-            extra_groups=self.groups,
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
+
+
+def _open_python(root: Path) -> tuple[str, ...]:
+    """Return what shows a command this Python below a folder that is closed to other users, such as root's
+    home, and nothing else of that folder; nothing where no folder is closed."""
+    base, aside = Path(sys.base_prefix), root / "python"
+    closed = [parent for parent in reversed(base.parents) if not parent.stat().st_mode & 0o001]
+    if not closed:
+        return ()
+    aside.mkdir(exist_ok=True)
+    shown = 'mount --bind "$0" "$1" && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$0"'
+    script = f'{shown} && mount --bind "$1" "$0" && shift 2 && exec "$@"'
+    return ("unshare", "--mount", "sh", "-c", script, str(base), str(aside), str(closed[0]))
 
 
 @dataclass
