@@ -66,7 +66,7 @@ def check(built: list[Path], place: Path) -> None:
 
 def release(place: Path, options: argparse.Namespace) -> None:
     """Make every file of a release twice, in folders and environments that differ, and put them into a folder
-    if all bytes are equal; signed, and tried as somebody new would.
+    if all bytes are equal; signed, and tried as a new user does.
 
     Raise ``CacheSvcError`` if they are not equal, nothing signs, or the checkout is not its commit.
     """
@@ -91,7 +91,7 @@ def release(place: Path, options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def another_environment() -> Iterator[None]:
-    """Give the programs of a block what differs between machines: time zone, language, the order of sets, and
+    """Run the programs of a block with what differs between machines: time zone, language, the order of sets, and
     the mode of new files."""
     before, mask = dict(os.environ), os.umask(0o077)
     os.environ.update(TZ="Pacific/Kiritimati", PYTHONHASHSEED="4711", LC_ALL="C", LANG="C")

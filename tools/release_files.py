@@ -1,7 +1,7 @@
 """What a release has beside the distributions: the chart, the documents, lists of what they require
 (CycloneDX), the change log, the sums, and a signed statement of who built all of it from what.
 
-The same commit makes the same bytes: no file holds the time of its build, a user, a path or a mode of this
+The same commit makes the same bytes: no file has the time of its build, a user, a path or a mode of this
 machine. What a compressor writes depends on its version, so another Python may make other archives.
 """
 

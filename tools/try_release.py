@@ -1,4 +1,4 @@
-"""Try the files of a release as somebody new does: install them from an index of their own into a fresh
+"""Try the files of a release as a new user does: install them from an index of their own into a fresh
 environment, verify them by the installed program, and pass the quick start."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TORCH = os.environ.get("TORCH", "torch==2.13.0")
 
 
 def steps(dist: Path, place: Path, key: PublicKey | None) -> Iterator[str]:
-    """Do what somebody new does with a folder of released files, below ``place``; yield a line for each step.
+    """Do what a new user does with a folder of released files, below ``place``; yield a line for each step.
     ``key``: of whom they have the files; ``None`` for a release without a signature."""
     run(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin/python"

@@ -36,7 +36,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRelease:
-    """Holds the files of a release that are as a trusted key signed them. ``absent``: those that the
+    """The files of a release that are as a trusted key signed them. ``absent``: those that the
     statement names and that are not beside it. ``statement``: the in-toto statement."""
 
     what: str
