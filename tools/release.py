@@ -73,9 +73,7 @@ def release(place: Path, options: argparse.Namespace) -> None:
     origin = release_files.origin()
     signer = None
     if not options.unsigned:
-        signer = demand_signer(
-            Config.read(), "no signing key (make one: cachesvc keygen; or ARGS=--unsigned)"
-        )
+        signer = demand_signer(Config.read(), "no signing key; ARGS=--unsigned needs none")
     built = build(place / "first")
     first = release_files.make(built[0].parent)
     with another_environment():
