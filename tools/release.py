@@ -22,6 +22,7 @@ from pathlib import Path
 import cachesvc
 from cachesvc_client.config.settings import Config
 from cachesvc_client.publication.signer import demand_signer
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
 from tools import release_files, try_release
 from tools.release_files import ROOT, archive, run
@@ -71,26 +72,32 @@ def release(place: Path, options: argparse.Namespace) -> None:
     Raise ``CacheSvcError`` if they are not equal, nothing signs, or the checkout is not its commit.
     """
     origin = release_files.origin()
-    signer = None
-    if not options.unsigned:
-        signer = demand_signer(Config.read(), "no signing key; ARGS=--unsigned needs none")
+    signer = (
+        None
+        if options.unsigned
+        else demand_signer(Config.read(), "no signing key; ARGS=--unsigned needs none")
+    )
     built = build(place / "first")
     first = release_files.make(built[0].parent)
     with another_environment():
         second = release_files.make(build(place / "second")[0].parent)
     release_files.demand_equal(first, second)
+    release_files.origin()  # whose files nobody has changed meanwhile
     print(f"made twice, and equal: {len(list(first.iterdir()))} files of commit {origin.commit}")
     check(built, place)
     out = release_files.publish(first, options.out.resolve(), signer, origin)
-    for line in () if options.untried else try_release.steps(out, place / "new", signer and signer.public):
-        print(line)
-    print(run("sha256sum", "SHA256SUMS", cwd=out).strip())
+    key = None if signer is None else signer.public
+    for line in () if options.untried else try_release.steps(out, place / "new", key):
+        print(line, flush=True)
+    for path in sorted(out.iterdir()):
+        if path.is_file():
+            print(Digest.of(path.read_bytes()).hex, path.name)
 
 
 @contextlib.contextmanager
 def another_environment() -> Iterator[None]:
-    """Run the programs of a block with what differs between machines: time zone, language, the order of sets, and
-    the mode of new files."""
+    """Run the programs of a block with what differs between machines: time zone, language, the order of sets,
+    and the mode of new files."""
     before, mask = dict(os.environ), os.umask(0o077)
     os.environ.update(TZ="Pacific/Kiritimati", PYTHONHASHSEED="4711", LC_ALL="C", LANG="C")
     time.tzset()
