@@ -60,7 +60,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 
 .DEFAULT_GOAL := help
 .PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers matrix differences forms deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-start bench-init bench-field bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
+	types contracts release release-check bench bench-start bench-init bench-field bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -262,6 +262,9 @@ types: $(STAMP)  ## mypy, strict; the client as Python 3.10 too
 
 contracts: $(STAMP)  ## who may import whom
 	@$(BIN)/lint-imports
+
+release: $(STAMP) $(DOCS)/.installed  ## every file of a release into dist/, made twice and compared, signed (CACHESVC_SIGNING_KEY or ARGS=--unsigned), then installed and run as by somebody new
+	@TORCH="$(TORCH)" $(BIN)/python -m tools.release --out dist $(ARGS)
 
 release-check: $(STAMP)  ## builds both distributions, checks them, installs each into an empty environment
 	@$(BIN)/python -m tools.release $(ARGS)

@@ -96,6 +96,13 @@ _VERIFIED = {
     "proof": Proof | None,
 }
 
+_RELEASE = {
+    **dict.fromkeys(("what", "signer"), str),
+    "files": [str],
+    "absent": [str],
+    "statement": dict[str, Any],
+}
+
 
 def _rows(row: Any) -> dict[str, Any]:
     return {"rows": [row]}
@@ -124,6 +131,7 @@ ANSWERS: dict[str, Any] = {
     "pull": _rows(PulledBundle),
     "push": {"rows": [PushedRevision], "refused": [{"path": str, **_ERROR}]},
     "verify": {"rows": [_VERIFIED], "refused": [_ERROR]},
+    "verify release": {"rows": [_RELEASE], "refused": [_ERROR]},
     "oci push": _rows(SentBundle),
     "oci pull": _rows(ReceivedBundle),
     "oci pull mcv": ImportedImage,

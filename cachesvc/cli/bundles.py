@@ -107,7 +107,7 @@ def verify(
         str,
         typer.Argument(
             metavar="FILE|NAME",
-            help="A bundle file, or namespace/name[:tag].",
+            help="A bundle file, namespace/name[:tag], or a release's statement (*.intoto.json).",
             autocompletion=completion.names,
         ),
     ],

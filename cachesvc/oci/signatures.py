@@ -14,6 +14,7 @@ from cachesvc_client.bundle.seal import PublicKey, Signer
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.manifest.provenance import ATTESTATION
 
 from .descriptors import DSSE, Descriptor, Document, manifest
 from .places import Blob, ImageTarget
@@ -22,8 +23,6 @@ SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
 """Media type of what cosign signs."""
 SIGNATURE = "application/vnd.dev.cosign.artifact.sig.v1+json"
 """Artifact type of a manifest with such signatures."""
-ATTESTATION = "application/vnd.in-toto+json"
-"""Artifact type of a manifest with attestations, and the type of what their envelopes hold."""
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _ANNOTATION = "dev.cosignproject.cosign/signature"
 _KEY_INFO = bytes.fromhex("302a300506032b6570032100")

@@ -31,6 +31,9 @@ from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.requests.protocol import ResolvedRevision
 from cachesvc_client.wire.text import count_text
 
+from .release import SUFFIX as SUFFIX_OF_RELEASE
+from .release import VerifiedRelease, verify_release
+
 if TYPE_CHECKING:
     from cachesvc_client.node.store import NodeStore
 
@@ -85,12 +88,17 @@ class Verification:
         }
 
 
-def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvcError]]:
-    """Verify a bundle file, or each revision under a name. Return what is trusted, and why the rest is not.
+def verify(
+    config: Config, what: str
+) -> tuple[list[Verification] | list[VerifiedRelease], list[CacheSvcError]]:
+    """Verify a bundle file, the files of a release, or each revision under a name. Return what is trusted,
+    and why the rest is not.
 
     Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
     neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
     """
+    if what.endswith(SUFFIX_OF_RELEASE):
+        return [verify_release(config, Path(what).expanduser())], []
     if _names_file(what):
         demand_trust(config)
         return [verify_bundle(config, Path(what).expanduser())], []
@@ -126,8 +134,10 @@ def verify_bundle(config: Config, path: Path) -> Verification:
     return _verification(config, str(path), verified, ALL_MATCH, policy)
 
 
-def render_verification(row: Verification) -> str:
+def render_verification(row: Verification | VerifiedRelease) -> str:
     """Return the text for a terminal."""
+    if isinstance(row, VerifiedRelease):
+        return row.render()
     where = "every namespace" if row.trusted_for == "*" else f"namespace {row.trusted_for}"
     manifest, signer = row.accepted.manifest, row.accepted.signer.short
     statement, now = manifest.statement, time.time()

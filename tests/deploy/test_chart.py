@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from packaging.version import Version
 import cachesvc
 from cachesvc.settings import Settings
 
-from .charts import CHART, helm, invalid, of_kind, pods, render, unsafe, unselected, values_of
+from .charts import CHART, ROOT, helm, invalid, of_kind, pods, render, unsafe, unselected, values_of
 from .words import unknown_words
 
 VALUES = ("embedded", "production", "everything")
@@ -147,6 +148,14 @@ def test_every_setting_has_one_place() -> None:
 def test_the_version_of_the_chart_is_the_programs() -> None:
     with helm().Chart.load(CHART) as chart:
         assert Version(chart.metadata["appVersion"]) == Version(cachesvc.__version__)
+        assert chart.metadata["version"] == cachesvc.__version__
+
+
+def test_the_images_of_every_example_have_the_programs_version() -> None:
+    places = (ROOT / "deploy", ROOT / "docs" / "recipes")
+    texts = [path.read_text() for place in places for path in place.rglob("*") if path.is_file()]
+    tags = re.findall(r"\bcachesvc(?:-client)?(?::|, tag: )(\d+\.\d+\.\d+)\b", "\n".join(texts))
+    assert len(tags) > 6 and set(tags) == {cachesvc.__version__}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """Test the contents of each distribution, and that the client needs few packages and no torch."""
 
-import functools
 import importlib.metadata
 import json
 import sys
 import sysconfig
-import threading
 import zipfile
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
@@ -15,7 +12,9 @@ import pytest
 
 import cachesvc
 import cachesvc_client
-from tools.release import ROOT, build, copy_sources, run
+from tools import try_release
+from tools.release import another_environment, build, copy_sources
+from tools.release_files import ROOT, run
 
 NAMES = ["cachesvc", "cachesvc_client"]
 
@@ -42,20 +41,9 @@ def bare(wheels, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(wheels, tmp_path_factory):
-    """Serve an index of the two wheels, as PEP 503 describes it, on loopback. Return its address."""
-    root = tmp_path_factory.mktemp("index")
-    for name, wheel in wheels.items():
-        project = root / "simple" / name.replace("_", "-")
-        project.mkdir(parents=True)
-        (project / wheel.name).symlink_to(wheel)
-        (project / "index.html").write_text(f'<!DOCTYPE html><a href="{wheel.name}">{wheel.name}</a>\n')
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(root))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/simple"
-        server.shutdown()
-        thread.join()
+    """Serve an index of the two wheels. Return its address."""
+    with try_release.index(wheels["cachesvc"].parent, tmp_path_factory.mktemp("index")) as url:
+        yield url
 
 
 @pytest.fixture
@@ -89,6 +77,21 @@ def test_the_server_s_wheel_has_the_files_of_the_web_page(wheels):
     files = [path for name in ("templates", "static") for path in (folder / name).iterdir()]
     assert len(files) > 10
     assert {str(path.relative_to(ROOT)) for path in files} <= set(contents(wheels["cachesvc"]))
+
+
+def test_the_server_s_wheel_has_the_example_of_quickstart(wheels):
+    files = [path.name for path in (ROOT / "examples" / "quickstart").glob("*.*")]
+    assert {f"cachesvc/example/{name}" for name in files} <= set(contents(wheels["cachesvc"]))
+
+
+def test_another_environment_builds_the_same_bytes(wheels, tmp_path):
+    with another_environment():
+        again = build(tmp_path)
+    first = sorted(wheels["cachesvc"].parent.iterdir())
+    assert [path.name for path in again] == [path.name for path in first]
+    assert [
+        path.name for path, other in zip(again, first, strict=True) if path.read_bytes() != other.read_bytes()
+    ] == []
 
 
 def test_the_client_needs_fewer_than_four_packages(wheels):

@@ -21,7 +21,7 @@ from cachesvc.oci.places import ImageSource, ImageTarget
 from cachesvc.oci.signatures import put_attestation, put_signature
 from cachesvc.oci.volume_image import put_volume_image
 from cachesvc_client.bundle.check import ExpectedStatement, Policy, check_pack
-from cachesvc_client.bundle.file import SUFFIX, bundle_head, open_bundle
+from cachesvc_client.bundle.file import SUFFIX, bundle_files, bundle_head, open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, Signer
 from cachesvc_client.config.settings import Config
@@ -30,7 +30,7 @@ from cachesvc_client.queries.pull import file_name, is_bundle_of, pull
 from cachesvc_client.queries.trust import demand_trust, policy_here
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, StorageFull, Untrusted
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, StorageFull, Untrusted
 from cachesvc_client.wire.names import Name, Target
 
 if TYPE_CHECKING:
@@ -240,10 +240,7 @@ def _paths(what: str) -> list[Path]:
     """Return the bundle files that a path names; none if the text is a name of a registry."""
     path = Path(what).expanduser()
     if path.is_dir():
-        paths = sorted(path.glob(f"*{SUFFIX}"))
-        if not paths:
-            raise NotFound(f"{path}: holds no bundle files (*{SUFFIX})")
-        return paths
+        return bundle_files(path)
     names_file = what.endswith(SUFFIX) or what.startswith(("/", ".", "~"))
     return [path] if names_file or path.is_file() else []
 

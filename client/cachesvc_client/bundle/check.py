@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 from ..wire import codec
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, Untrusted
-from ..wire.manifest.provenance import Provenance, read_statement
+from ..wire.manifest.provenance import ATTESTATION, Provenance, read_statement
 from ..wire.manifest.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
 from ..wire.names import Lane, Namespace, ShortName, Tag
 from .layout import Layout
@@ -121,6 +121,25 @@ def check_envelope(
     _check_statement(manifest.statement, signer, expected, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
     return Verified(manifest, Digest.of(payload), envelope, signer, _read_provenance(manifest))
+
+
+def check_attestation(
+    envelope: bytes, trusted: Sequence[TrustedKey], namespace: Namespace, trust_hint: str
+) -> tuple[dict[str, Any], PublicKey]:
+    """Return the statement in ``envelope``, which is about files and no revision, and the key that signed it:
+    one of ``trusted`` that is named for this very ``namespace``. Raise ``Untrusted`` or ``Corrupt``."""
+    payload_type, payload, signatures = _parse_envelope(envelope)
+    if payload_type != ATTESTATION:
+        raise Corrupt(f"envelope: payload type {_one_line(payload_type)!r}, a statement has {ATTESTATION}")
+    counting = [key for key in trusted if key.namespace == namespace]
+    [signer, *_] = _signers(payload_type, payload, signatures, counting, trust_hint)
+    try:
+        statement = codec.parse_json(payload, limit=MAX_MANIFEST_BYTES, what="statement")
+        if not isinstance(statement, dict) or not _is_shallow(statement, _MAX_INPUT_DEPTH):
+            raise ValueError(f"statement: an object of at most {_MAX_INPUT_DEPTH} levels is expected")
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(_one_line(error)) from None
+    return statement, _public_key(signer)
 
 
 def check_pack(pack: Path | BinaryIO, manifest: Manifest, offset: int = 0) -> None:

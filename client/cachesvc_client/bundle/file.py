@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from ..atomic import replacing
-from ..wire.errors import Corrupt, NotFound, StorageFull
+from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.manifest.records import MAX_ENVELOPE_BYTES
 
 BUNDLE_MAGIC = b"cachesvc-bundle-1\n"
@@ -26,6 +26,23 @@ _HEADER_BYTES = len(BUNDLE_MAGIC) + 8
 
 _CUT_OFF = "the file was cut off: pull or copy it again"
 _OTHER_FILE = "bundles are what cachesvc pull and cachesvc warm --out write"
+
+
+def bundle_files(path: Path) -> list[Path]:
+    """List a bundle file, or those of a folder by their names. Raise ``InvalidRequest`` if the path is absent
+    or may not be read, ``NotFound`` for a folder without one."""
+    try:
+        names = os.listdir(path) if path.is_dir() else None
+        if names is None and not path.exists():
+            raise InvalidRequest(f"{path}: no such bundle file or folder")
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror or error}") from None
+    if names is None:
+        return [path]
+    files = sorted(path / name for name in names if name.endswith(SUFFIX))
+    if not files:
+        raise NotFound(f"{path}: no bundle file (*{SUFFIX}) there", "cachesvc-client pull NAME --into DIR")
+    return files
 
 
 def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
-from ..bundle.file import SUFFIX
+from ..bundle.file import bundle_files
 from ..bundle.seal import require_bound_keys
 from ..config.settings import Config
 from ..console.tables import aligned
@@ -303,10 +303,10 @@ def _candidate(found: FolderProbe, named: Path | None) -> Check:
 
 def _bundle(path: Path) -> Check:
     """Check for bundle files at CACHESVC_BUNDLE, which replaces the registry."""
-    files = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
-    if not files:
-        fix = "cachesvc-client pull NAME --into DIR"
-        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", fix)
+    try:
+        files = bundle_files(path)
+    except CacheSvcError as error:
+        return Check("fail", "bundle", f"{error.message}: nothing is restored", error.hint)
     return Check("ok", "bundle", f"{path}: {len(files)} of them, and no registry is asked")
 
 

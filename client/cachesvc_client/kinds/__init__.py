@@ -20,6 +20,9 @@ OURS = (
 )
 """The kinds of this distribution, by their packages' names. Other kinds may lie in the first one's folder."""
 
+EXPERIMENTAL = ("tilelang", "vllm")
+"""Those of `OURS` that any version may change or drop, with the files that they wrote."""
+
 
 def own_kinds() -> tuple[Kind, ...]:
     """Return the kinds of this distribution."""

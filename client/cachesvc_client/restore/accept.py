@@ -113,7 +113,7 @@ def accept_bundles(
             failures.append(error)
             result.problems.append(f"{path}: {error}")
     if not (accepted or result.installed):
-        raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
+        raise failures[0]
     return list(accepted.values())
 
 

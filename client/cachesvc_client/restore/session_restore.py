@@ -150,8 +150,10 @@ class SessionRestore:
         self._restore_names(self.missed, accept, agreement)
 
     def _restore_bundles(self, bundle: Path, requests: tuple[NameRequest, ...], agreement: Agreement) -> None:
+        from ..bundle.file import bundle_files
+
         settings = replace(self._settings, acceptance=self._access.acceptance_of_bundles())
-        accepted = accept_bundles(_bundles(bundle), requests, settings, self._target, self._result)
+        accepted = accept_bundles(bundle_files(bundle), requests, settings, self._target, self._result)
         self._install(accepted, self._agree(agreement, accepted, ()))
 
     def _restore_names(
@@ -331,10 +333,3 @@ def _node_offers(config: Config, result: RestoreResult) -> NodeOffers | None:
         result.warn(f"CACHESVC_NODE_STORE is not used: {error}")
         return None
     return NodeOffers(store, config.url, config.node_age)
-
-
-def _bundles(path: Path) -> list[Path]:
-    """List the bundle files at CACHESVC_BUNDLE. Raise ``InvalidRequest`` if nothing is there."""
-    if not path.exists():
-        raise InvalidRequest(f"{path}: no such bundle file or folder")
-    return sorted(path.glob("*.cachesvc")) if path.is_dir() else [path]
