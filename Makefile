@@ -59,8 +59,8 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers matrix differences forms deploy-check keys pages docs lint format \
-	types contracts release release-check bench bench-start bench-init bench-field bench-registry bench-fleet bench-node bench-peers bench-gpu requirements triton fuzz clean tools
+.PHONY: changelog contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-hosts faults test-security test-versions test-engines test-frameworks test-without-gpu test-ui test-proxies test-containers test-stores matrix differences forms deploy-check keys pages docs lint format \
+	types contracts release release-check bench bench-start bench-init bench-field bench-registry bench-fleet bench-node bench-peers bench-gpu bench-stores requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -190,6 +190,13 @@ test-proxies: $(STAMP) .torch/proxies/.ready  ## the recipe of Traefik, with a r
 	@CACHESVC_TEST_PROXIES=required PATH="$(CURDIR)/.torch/proxies/bin:$$PATH" \
 		$(BIN)/python -m pytest tests/registry/test_traefik.py $(ARGS)
 
+.torch/stores/.ready: requirements/stores.txt requirements/azurite/package-lock.json tools/stores_env.sh | $(STAMP)
+	@tools/stores_env.sh .torch/stores $(BIN)/python
+	@touch $@
+
+test-stores: $(STAMP) .torch/stores/.ready  ## the stores of examples/stores that need a server: Azure's, over Azurite; downloads it once, by npm
+	@CACHESVC_TEST_STORES=required $(BIN)/python -m pytest tests/examples/test_azure.py $(ARGS)
+
 .torch/containers/.ready: tools/containers_env.sh
 	@tools/containers_env.sh .torch/containers
 	@touch $@
@@ -295,6 +302,9 @@ bench-node: $(STAMP)  ## what the processes of one node download, and what an ag
 bench-peers: $(STAMP)  ## what leaves the registry when the agents of 200 nodes start at once (ARGS=--quick)
 	@$(BIN)/python -m benchmarks.node.peers $(ARGS)
 
+bench-stores: $(STAMP) .torch/stores/.ready  ## an outside store beside the library that it stands on, over the same emulator
+	@$(BIN)/python -m benchmarks.stores $(ARGS)
+
 # With the Python that has torch for the GPU, and this project's requirements: no environment is made.
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch
 	@$(PYTHON) benchmarks/gpu/matrix.py --out benchmarks/results/gpu $(ARGS)
@@ -319,6 +329,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/server.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/browser.in -o requirements/browser.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/proxies.in -o requirements/proxies.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/stores.in -o requirements/stores.txt \
+		-c requirements/dev.txt
+	@cd requirements/azurite && npm install -s --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt

@@ -5,9 +5,6 @@ The wheels are built offline and installed into a folder that is on no path but 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,47 +14,22 @@ import pytest
 from tests.e2e.harness import ProgramResult, run
 from tests.e2e.registries import Served, serve
 
+from .wheels import install, passes_its_kit
+
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
-REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = ("kinds/cffi", "stores/fsspec")
 SOURCE = "static double twice(double x) { return x + x; }"
 
 
-def pip(*words: str) -> None:
-    command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with both distributions, each installed from its wheel."""
-    place = tmp_path_factory.mktemp("site")
-    for example in EXAMPLES:
-        source = place / "source" / example
-        shutil.copytree(REPOSITORY / "examples" / example, source)
-        pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(place), str(source))
-    wheels = list(map(str, place.glob("*.whl")))
-    assert len(wheels) == len(EXAMPLES)
-    pip("install", "--no-deps", "--no-index", "--target", str(place / "installed"), *wheels)
-    return place / "installed"
+    return install(tmp_path_factory.mktemp("site"), *EXAMPLES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_passes_the_kit_that_cachesvc_ships(example: str, site: Path) -> None:
-    [tests] = (REPOSITORY / "examples" / example).glob("test_*.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tests)],
-        env={**os.environ, "PYTHONPATH": str(site), "CACHESVC_KINDS": "cffi"},
-        cwd=site,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:]
-    assert "skipped" not in done.stdout
+    passes_its_kit(example, {**os.environ, "PYTHONPATH": str(site), "CACHESVC_KINDS": "cffi"})
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +44,9 @@ def registry(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     assert packs and not list((place / "data").glob("blobs/objects/*")), "the store has the packs"
 
 
-def start(place: Path, site: Path, *words: str, compilers: bool = True, **variables: str) -> ProgramResult:
+def start(
+    place: Path, site: Path | str, *words: str, compilers: bool = True, **variables: str
+) -> ProgramResult:
     variables = {
         "PYTHONPATH": f"{site}{os.pathsep}{Path(run.__code__.co_filename).parent}/programs",
         **variables,
