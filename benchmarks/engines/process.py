@@ -1,4 +1,4 @@
-"""Start vLLM on a model, generate, and write the seconds since exec, the tokens and the worker's counts:
+"""Start vLLM on a model, let it answer, and write the seconds since exec, the tokens and the worker's counts:
 ``process.py ANSWER MODEL ARGUMENTS``, where ARGUMENTS is a JSON object of engine arguments."""
 
 import json
@@ -19,7 +19,6 @@ def main() -> None:
         seconds[step] = time.monotonic() - began
 
     done("interpreter")
-    from vllm import SamplingParams
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -31,9 +30,9 @@ def main() -> None:
     )
     engine = LLMEngine.from_engine_args(settings, usage_context=UsageContext.OPENAI_API_SERVER)
     done("engine")
-    generate(engine, SamplingParams, PROMPTS[0], 1)
+    answered(engine, PROMPTS[0], 1)
     done("first token")
-    tokens = [generate(engine, SamplingParams, prompt, 8) for prompt in PROMPTS]
+    tokens = [answered(engine, prompt, 8) for prompt in PROMPTS]
     done("tokens")
     workers = engine.collective_rpc("say_work")
     Path(answer).write_text(json.dumps({"seconds": seconds, "tokens": tokens, **whole(workers)}))
@@ -53,14 +52,19 @@ def whole(workers: list[dict[str, Any]]) -> dict[str, Any]:
     return {**first, "workers": workers} if len(workers) > 1 else first
 
 
-def generate(engine: Any, parameters: Any, prompt: tuple[int, ...], count: int) -> list[int]:
-    """Return ``count`` tokens, generated greedily."""
-    options = parameters(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+def answered(engine: Any, prompt: tuple[int, ...], count: int) -> list[Any]:
+    """Return ``count`` tokens, generated greedily; of an embedding model as many numbers."""
+    from vllm import PoolingParams, SamplingParams
+
+    options: Any = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+    if "embed" in engine.get_supported_tasks():
+        options = PoolingParams(task="embed")
     engine.add_request("0", {"prompt_token_ids": list(prompt)}, options)
     outputs: list[Any] = []
     while engine.has_unfinished_requests():
         outputs += engine.step()
-    return list(outputs[-1].outputs[0].token_ids)
+    last = outputs[-1].outputs
+    return list(last[0].token_ids) if isinstance(last, list) else last.data.float()[:count].tolist()
 
 
 if __name__ == "__main__":

@@ -114,12 +114,14 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Say who signed and built a bundle, whether every byte matches, and why it is trusted."""
+    from cachesvc.queries import release
     from cachesvc.queries import verify as verification
     from cachesvc_client.config.settings import Config
 
     trusted, refused = verification.verify(Config.read(), what)
     if as_json:
-        print_json({"rows": trusted, "refused": [*map(error_record, refused)]})
+        form = "release" if what.endswith(release.SUFFIX) else ""
+        print_json({"rows": trusted, "refused": [*map(error_record, refused)]}, form)
     else:
         for row in trusted:
             print(verification.render_verification(row))

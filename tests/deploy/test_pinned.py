@@ -25,7 +25,7 @@ FILES = [
         path
         for folder in (".ci", "deploy", "examples", ".github")
         for path in sorted((ROOT / folder).rglob("*"))
-        if path.is_file() and "templates" not in path.parts
+        if path.is_file() and not {"templates", "__pycache__"}.intersection(path.parts)
     ),
     *PAGES,
 ]

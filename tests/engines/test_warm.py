@@ -80,6 +80,18 @@ def test_an_engine_is_warm_when_another_start_compiles_nothing_without_a_compile
     assert warmed["numbers"]["restored_first_seconds"] < warmed["numbers"]["first_call_seconds"]
 
 
+def test_an_embedding_model_is_warm_when_its_numbers_are_the_builders(
+    tmp_path: Path, registry: Served, model: Path
+) -> None:
+    pools = {"runner": "pooling", "convert": "embed"}
+    made = warm(tmp_path, registry, model, "team/embeds", **pools)
+    assert (made["status"], made["exit_status"]) == ("warm", 0), made
+    observed = made["observed"]
+    assert (observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]) == NOTHING
+    checked = warm(tmp_path, registry, model, "team/embeds", "--check", **pools)
+    assert (checked["status"], checked["exit_status"]) == ("warm", 0), checked
+
+
 def test_a_later_run_is_fresh_a_check_is_warm_and_other_arguments_are_cold(
     tmp_path: Path, registry: Served, model: Path, warmed: dict[str, Any]
 ) -> None:

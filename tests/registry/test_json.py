@@ -18,13 +18,18 @@ from admin_command import Admin
 from registry_making import Server, make, ok
 
 from cachesvc import cli
+from cachesvc.queries.release import SUFFIX
+from cachesvc.warm.checkout import Checkout
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.cli import parser
 from cachesvc_client.console.documents import TIMES, UNITS, format_of
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.manifest.provenance import ATTESTATION
 from tools.json_page import ANSWERS, SCHEMA, schema
+from tools.release_files import statement
 
 CLAIM = ("--claim", "repository=org/app", "--claim", "repository_owner_id=1", "--claim", "repository_id=2")
 COUNTS = {
@@ -70,6 +75,7 @@ def test_every_command_with_json_has_a_schema() -> None:
         "explain provenance",
         "oci pull mcv",
         "oci import mcv",
+        "verify release",
     }
     assert set(ANSWERS) - variants == with_json()
     assert json.loads(SCHEMA.read_text()) == schema(), "run `make pages`"
@@ -165,8 +171,21 @@ def test_every_answer_has_the_form_of_its_schema(
     change_commands(run, first, second, tmp_path)
     server.stop()
     local_commands(run, server)
+    released = statement_of_release(server.key, tmp_path / "release")
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", f"cachesvc={server.key.public}")
+    assert run("verify", released, name="verify release")["rows"][0]["files"] == ["one.whl"]
     unchecked = {"trust", "oci"}
     assert {name for name in set(ANSWERS) - run.checked if not set(name.split()) & unchecked} == set()
+
+
+def statement_of_release(key: SigningKey, folder: Path) -> Path:
+    """Write a file and the signed statement about it, as `make release` does; return the statement."""
+    folder.mkdir()
+    (folder / "one.whl").write_bytes(b"one")
+    checkout = Checkout("c0de" * 10, "git+https://github.com/org/cachesvc", Path("/"), ())
+    path = folder / f"cachesvc{SUFFIX}"
+    path.write_bytes(key.sign_bytes(canonical(statement([folder / "one.whl"], checkout)), ATTESTATION))
+    return path
 
 
 def read_commands(run: Site, first: Any, second: Any, folder: Path) -> None:

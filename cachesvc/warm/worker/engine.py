@@ -1,4 +1,4 @@
-"""Do the phases of a vLLM target: make its configuration, start it on a fresh host, and let it generate.
+"""Do the phases of a vLLM target: make its configuration, start it on a fresh host, and let it answer.
 
 The engine compiles in a worker, a process of its own. vLLM imports `engine_worker` there, which restores or
 captures. This module runs in the process that owns the engine, in the place of `execution`.
@@ -16,7 +16,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ EXTENSION = "cachesvc.warm.worker.engine_worker.WarmWorker"
 PROMPTS = (tuple(range(1, 17)), (1, 2))
 """Tokens of the prompts: every model has tokens with such numbers."""
 TOKENS = 8
-"""Number of tokens that are generated for each prompt."""
+"""Number of tokens that are generated for each prompt, by a model that generates."""
 
 _OF_MODEL = ("*config.json", "*.py")
 """Patterns of the files of a model that decide what is compiled, beside what the spec names."""
@@ -83,18 +83,18 @@ def engine_digest(job: Job, version: str) -> Digest:
 
 
 def run_engine(request: PhaseRequest) -> PhaseResult:
-    """Start the engine, generate, and return what its worker compiled and used, and the tokens.
+    """Start the engine, let it answer, and return what its worker compiled and used, and the answers.
 
-    A replay has no compiler on its PATH. Raises ``UserCodeError`` if the engine does not start or generate.
+    A replay has no compiler on its PATH. Raises ``UserCodeError`` if the engine does not start or answer.
     """
     observer = counters.start(audit=True)
     with _prepared(request):
         _restore_here(request)
         begin = time.perf_counter()
         engine = _start(request.job)
-        _generate(engine, PROMPTS[:1], 1)
+        _answer(engine, PROMPTS[:1], 1)
         seconds = time.perf_counter() - begin
-        tokens = _generate(engine, PROMPTS, TOKENS)
+        tokens = _answer(engine, PROMPTS, TOKENS)
         result = _results(engine, request)
         result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
         result = _add_processes(result, observer.snapshot())
@@ -245,23 +245,41 @@ def _start(job: Job) -> Any:
         raise UserCodeError(f"the engine did not start: {_first_hand(error)}") from error
 
 
-def _generate(engine: Any, prompts: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """Return ``count`` tokens for each prompt, generated greedily and one prompt after the other: what
-    else is in a batch may change the last bits of its numbers."""
-    from vllm import SamplingParams
-
-    parameters = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
-    tokens: list[tuple[int, ...]] = []
+def _answer(engine: Any, prompts: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
+    """Return ``count`` tokens for each prompt, generated greedily; of a model that generates none, such as an
+    embedding model, the bits of the numbers that it answers with. One prompt after the other: what else is in
+    a batch may change the last bits of its numbers."""
+    answers: list[tuple[int, ...]] = []
     try:
+        parameters = _parameters(engine.get_supported_tasks(), count)
         for index, prompt in enumerate(prompts):
             engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, parameters)
             outputs: list[Any] = []
             while engine.has_unfinished_requests():
                 outputs += engine.step()
-            tokens.append(tuple(outputs[-1].outputs[0].token_ids))
+            answers.append(_numbers(outputs[-1].outputs))
     except Exception as error:
-        raise UserCodeError(f"the engine did not generate: {_first_hand(error)}") from error
-    return tuple(tokens)
+        raise UserCodeError(f"the engine did not answer: {_first_hand(error)}") from error
+    return tuple(answers)
+
+
+def _parameters(tasks: Collection[str], count: int) -> Any:
+    """Return what a request asks for. Raises ``ValueError`` for an engine that can do none of it."""
+    from vllm import PoolingParams, SamplingParams
+
+    if "generate" in tasks:
+        return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+    for task in ("embed", "classify", "token_embed", "token_classify"):
+        if task in tasks:
+            return PoolingParams(task=task)
+    raise ValueError(f"it generates, embeds and classifies nothing; its tasks: {', '.join(tasks)}")
+
+
+def _numbers(outputs: Any) -> tuple[int, ...]:
+    """Return the tokens of an answer, or the bits of its numbers."""
+    if isinstance(outputs, list):
+        return tuple(outputs[0].token_ids)
+    return tuple(outputs.data.float().flatten().numpy().view("int32").tolist())
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ class PhaseResult:
     ``capture``: the files that the process copied to the stage. ``keys``: the components of the keys that
     were compiled for. ``why_traced``: why functions were not recorded, or were traced although there is a
     record. ``log_reasons``: what the log of a service says of this start, of a replay from the registry.
-    ``tokens``: what an engine generated, for each prompt.
+    ``tokens``: what an engine generated for each prompt, or the bits of the numbers that it answered with.
     ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
 
