@@ -32,13 +32,13 @@ def until_recorded(
 ) -> None:
     """Start until one start has written what it recorded: an exit waits for one second, and says if that was
     too short, as it may be on a busy machine."""
-    for number in range(5):
+    for number in range(10):
         one = answer(place / str(number), name, *words, **variables)
         assert work(one)[1] is False, one
         if is_done(one) or not one["traces"]:  # the exit may end before its last line
             return
         assert "s into the work at its exit: the rest is lost" in one["log"], one["log"]
-    raise AssertionError("no start of five had the time to record")
+    raise AssertionError("no start of ten had the time to record")
 
 
 def work(one: dict[str, Any]) -> tuple[bool, bool]:

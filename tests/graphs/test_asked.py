@@ -205,6 +205,7 @@ def test_what_code_imports_while_it_runs_counts(
     text: str, is_loaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the file keeps its size, within one second
     names: dict[str, Any] = {}
     exec(f"def read():\n    {text}\n", names)
     digests = []

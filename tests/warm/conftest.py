@@ -26,8 +26,10 @@ def command(*arguments: str | Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the environment without variables of cachesvc, with a home folder of its own."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    """Return the environment without variables of cachesvc, with a home folder of its own. A test that loads
+    Inductor in this process has it name its cache folder there, which services would share."""
+    others = ("CACHESVC_", "TORCHINDUCTOR_", "TRITON_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     home = tmp_path_factory.mktemp("home")
     environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
     return environ
