@@ -33,7 +33,9 @@ Answer = dict[str, Any]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with another torch")
+    parser.add_argument(
+        "--python", type=os.path.abspath, default=sys.executable, help="an interpreter with another torch"
+    )
     parser.add_argument("--files", nargs="+", default=FILES, choices=FILES)
     parser.add_argument("--forms", nargs="+", default=(), help="only these of the files")
     parser.add_argument("--jobs", type=int, default=2, help="files of forms that run at once")
