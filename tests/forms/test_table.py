@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.hosts import use_this_tree
 from cachesvc_client.kinds.frames.versions import is_known
+from tests.versions.environments import python_of
 
 from .__main__ import run
 
@@ -30,3 +31,13 @@ def test_three_forms_come_out_as_the_page_says(tmp_path: Path, monkeypatch: pyte
     }, rows
     lstm = rows["recurrent"]
     assert lstm["outcome"] == "recorded" or "Dynamo does not compile it" in lstm["why"], lstm
+
+
+def test_recording_breaks_no_trace_of_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the source of an object that the trace made has no name."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    use_this_tree()
+    rows = run("objects", tmp_path / "objects", str(python_of("2.15.0")), ["made_dictionary"])
+    assert rows["made_dictionary"]["outcome"] == "recorded", rows

@@ -110,6 +110,16 @@ CHANGES = {
     ),
     "subclasses": ("class A: pass", "A.__subclasses__()", "KEPT = type('B', (A,), {})"),
     "a sign of nan": ("V = float('nan')", "V", "globals()['V'] = -float('nan')"),
+    "a switch of torch's": (
+        "",
+        "torch.backends.cuda.flash_sdp_enabled()",
+        "torch.backends.cuda.enable_flash_sdp(False)",
+    ),
+    "a switch by its name": (
+        "from torch.backends.cuda import math_sdp_enabled as on",
+        "on()",
+        "torch.backends.cuda.enable_math_sdp(False)",
+    ),
     "a doc": ("class A: 'ab'", "A.__doc__", "A.__doc__ = 'abc'"),
 }
 _IMPORTS = """\
@@ -130,6 +140,8 @@ def kept() -> Iterator[None]:
     method, variables, arguments = fractions.Fraction.__float__, dict(os.environ), sys.argv
     limit, recompiles = sys.getrecursionlimit(), torch._dynamo.config.recompile_limit
     yield
+    torch.backends.cuda.enable_flash_sdp(True)
+    torch.backends.cuda.enable_math_sdp(True)
     for module, names in before:
         vars(module).update(names)
     fractions.Fraction.__float__ = method  # type: ignore[method-assign]
@@ -229,3 +241,10 @@ def test_what_an_object_in_c_holds_has_no_digest(value: str) -> None:
 @pytest.mark.parametrize("read", ["os.listdir('.')", "os.path.exists('a')", "os.getcwd()"])
 def test_code_that_looks_at_files_has_no_digest(read: str) -> None:
     assert FollowedCode([loaded("", read)["read"]]).unknown.startswith("code that calls ")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("from os import getcwd", "getcwd()"), ("from os.path import exists", "exists('a')")]
+)
+def test_a_name_of_its_own_for_such_a_function_changes_nothing(text: str, read: str) -> None:
+    assert FollowedCode([loaded(text, read)["read"]]).unknown.startswith("code that calls ")

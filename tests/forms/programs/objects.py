@@ -508,3 +508,23 @@ def nested_tensor():
     """a jagged nested tensor"""
     nested = torch.nested.nested_tensor([values(2, 8), values(3, 8)], layout=torch.jagged)
     return torch.compile(jagged)(nested).values()
+
+
+class Made(collections.OrderedDict):
+    def __init__(self, hidden):
+        super().__init__()
+        self["hidden"] = hidden
+        self.hidden = hidden
+
+
+@form(READS)
+def made_dictionary():
+    """an output of a class of dictionaries, with `fullgraph=True`"""
+
+    @torch.compile(fullgraph=True)
+    def forward(x):
+        output = Made(x.sin())
+        output["more"] = output["hidden"] * 2
+        return output
+
+    return list(forward(values(4, 8)).values())

@@ -177,6 +177,8 @@ def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
         yield from _of_library(value, names)
     elif (getter := _getter(value)) is not None and not _holds_environment(value):
         yield f"{value.__name__}.__getattr__", getter
+    elif isinstance(value, _FUNCTIONS):
+        yield from _of_function(_place_of(value), value)
 
 
 _BY_TEXT = frozenset(("getattr", "hasattr", "setattr"))
@@ -203,10 +205,8 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
                     yield f"{one.__name__}.{name}", value
             elif (one.__name__ != "sys" or name not in _OF_PROCESS) and _is_told(name, value):
                 yield f"{one.__name__}.{name}", value
-            elif answer := _answer(f"{one.__name__}.{name}", value):
-                yield f"{one.__name__}.{name}()", answer
-            elif f"{one.__name__}.{name}" in OF_FILES:
-                yield f"{one.__name__}.{name}", None
+            else:
+                yield from _of_function(f"{one.__name__}.{name}", value)
 
 
 def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -257,16 +257,36 @@ OF_FILES = frozenset(
 """Functions by which code depends on files, on folders and on what is installed."""
 
 
-def _answer(place: str, function: Any) -> str:
-    """Return the answer of a function of a library that returns a setting; else an empty text."""
+def _of_function(place: str, function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the answer of a function of a library that returns a setting; of one in `OF_FILES`, its place."""
     is_own = known.is_c_function(function) or (
         isinstance(function, types.FunctionType) and known.is_known(function.__code__)
     )
-    if place not in _ANSWERS or not is_own:
-        return ""
-    with contextlib.suppress(Exception):
-        return str(function())
-    return "no answer"
+    if is_own and (place in _ANSWERS or _is_switch(place)):
+        answer = "no answer"
+        with contextlib.suppress(Exception):
+            answer = str(function())
+        yield f"{place}()", answer
+    elif place in OF_FILES:
+        yield place, None
+
+
+def _is_switch(place: str) -> bool:
+    """Return whether torch answers there whether something is on, such as a kernel of attention."""
+    name = place.rpartition(".")[2].lstrip("_")
+    return place.startswith("torch.") and name.endswith("_enabled") and not name.startswith("set")
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+def _place_of(function: Any) -> str:
+    """Return where a function stands that code has by a name of its own, as by ``from os import getcwd``."""
+    for place in (*_ANSWERS, *OF_FILES):
+        module, _, name = place.rpartition(".")
+        if vars(sys.modules.get(module, types)).get(name) is function:
+            return place
+    return f"{function.__module__}.{function.__name__}"
 
 
 def _is_told(name: str, value: Any) -> bool:

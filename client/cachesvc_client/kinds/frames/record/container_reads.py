@@ -52,14 +52,22 @@ class ContainerReads:
         source = variable.__dict__.get("source")
         if source is None or not self._now or _asks_for_a_key(reader):
             return
+        try:
+            name = source.name
+        except NotImplementedError:  # an object that the trace made (`TempLocalSource`): nothing to compare
+            return
         reads = self._now[-1]
         if hasattr(type(variable), "set_items"):
-            reads.sets.add(source.name)
+            reads.sets.add(name)
             return
         try:
             variable.install_dict_keys_match_guard()
         except Exception:  # noqa: BLE001 - whatever Dynamo raises where it takes no guard
-            reads.refuse(f"nothing compares the keys of {source.name}")
+            reads.refuse(f"nothing compares the keys of {name}")
+
+    def refuse(self, error: Exception) -> None:
+        """Have the frame not recorded: a read of it could not be noted."""
+        self._now[-1].refuse(f"a read of a container could not be noted: {type(error).__name__}")
 
 
 class _Items:
@@ -75,7 +83,10 @@ class _Items:
             items = variable.__dict__[_ITEMS]
         except KeyError:
             raise AttributeError(_ITEMS) from None
-        self._reads.note(variable, sys._getframe(1))
+        try:
+            self._reads.note(variable, sys._getframe(1))
+        except Exception as error:  # noqa: BLE001 - the trace goes on, whatever another torch has here
+            self._reads.refuse(error)
         return items
 
     def __set__(self, variable: Any, items: Any) -> None:

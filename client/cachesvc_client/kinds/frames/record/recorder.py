@@ -113,6 +113,7 @@ class Recorder:
         reads = self._reads.begin(frame_call.code, frame_call.globals)
         call.kwargs = {**call.kwargs, "package": package}
         self._now.append(package)
+        is_doubtful = False
         try:
             with recording_settings(), self._graphs.tracing():
                 answer = call()
@@ -120,13 +121,16 @@ class Recorder:
             line = line_of(getattr(error, "real_stack", None))
             self.refused[frame_call.name] = f"Dynamo does not compile it{line}: {_first_line(error)}"
             self._keep_skipped(frame_call, package, reads, error)
-            if self.serving and type(error).__name__ in _ERRORS_OF_RECORDING:
-                call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
-                return call.again()
-            raise
+            # Without graph breaks each error ends the program, also one that recording caused.
+            is_doubtful = frame_call.one_graph or type(error).__name__ in _ERRORS_OF_RECORDING
+            if not (self.serving and is_doubtful):
+                raise
         finally:
             self._now.pop()
             self._reads.end()
+        if is_doubtful:
+            call.kwargs = {name: value for name, value in call.kwargs.items() if name != "package"}
+            return call.again()
         added = {name: value for name, value in frame_call.globals.items() if name not in before}
         with self._spending():
             package.check_globals(added)
