@@ -4,6 +4,7 @@ and of what says that it is another thing; and that it has no more: it is one di
 from __future__ import annotations
 
 import contextlib
+import decimal
 import os
 import sys
 import traceback
@@ -142,6 +143,9 @@ def kept() -> Iterator[None]:
     yield
     torch.backends.cuda.enable_flash_sdp(True)
     torch.backends.cuda.enable_math_sdp(True)
+    torch.set_flush_denormal(False)
+    sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
+    decimal.getcontext().prec = decimal.DefaultContext.prec
     for module, names in before:
         vars(module).update(names)
     fractions.Fraction.__float__ = method  # type: ignore[method-assign]
@@ -207,6 +211,22 @@ def test_from_where_code_was_called_does_not_count() -> None:
     first = digest(names)
     names["STACKS"] = traceback.format_stack()[1:]
     assert digest(names) == first
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "sys.set_int_max_str_digits(640)",
+        "import decimal; decimal.getcontext().prec = 6",
+        "torch.set_flush_denormal(True)",
+    ],
+)
+def test_by_what_python_computes_here_counts(change: str) -> None:
+    names = loaded("", "len(str(10 ** 700))")
+    first = digest(names)
+    exec(change, names)
+    assert digest(names) != first
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])

@@ -7,6 +7,7 @@ which it asks. Nothing of an application's is called.
 
 from __future__ import annotations
 
+import _locale
 import contextlib
 import dis
 import enum
@@ -64,6 +65,22 @@ def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
         classes = [one for one in values if isinstance(one, type)]
         yield from (f"has {sorted(vars(one))}" for one in classes)
         yield from (f"below {sorted(map(type_name, type.__subclasses__(one)))}" for one in classes)
+
+
+def of_process() -> Iterator[str]:
+    """Yield the settings by which plain Python computes in this thread, where they are not the defaults."""
+    if hasattr(sys, "get_int_max_str_digits") and (
+        (digits := sys.get_int_max_str_digits()) != sys.int_info.default_max_str_digits
+    ):
+        yield f"digits of whole numbers {digits}"
+    if (place := _locale.setlocale(_locale.LC_NUMERIC)) != "C":
+        yield f"locale of numbers {place}"
+    if sys.float_info.min / 2 == 0:
+        yield "denormal numbers are zero"
+    if (decimal := sys.modules.get("decimal")) is not None:
+        now, default = decimal.getcontext(), decimal.DefaultContext
+        if (now.prec, now.rounding) != (default.prec, default.rounding):
+            yield f"decimal numbers {now.prec} {now.rounding}"
 
 
 def _is_of_program(value: Any) -> bool:
