@@ -6,6 +6,7 @@ Read in torch 2.11 to 2.15.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import types
@@ -185,8 +186,10 @@ class ReadsHooks:
     def _polyfill(self, call: imports.Call) -> Any:
         answer = call()
         if self._now:
-            function = call.args[0].fn
-            if not _is_pure(function):
+            function, translator = call.args[0].fn, call.args[1]
+            # There it only ends the search in a circle of wrappers, and compilers set it.
+            ends_search = function is sys.getrecursionlimit and translator.f_code is inspect.unwrap.__code__
+            if not (_is_pure(function) or ends_search):
                 self._now[-1].note_answer(function, call.args[2], call.args[3], answer)
         return answer
 
