@@ -111,6 +111,16 @@ CHANGES = {
     ),
     "subclasses": ("class A: pass", "A.__subclasses__()", "KEPT = type('B', (A,), {})"),
     "a sign of nan": ("V = float('nan')", "V", "globals()['V'] = -float('nan')"),
+    "autocast's type": (
+        "",
+        "torch.get_autocast_dtype('cpu')",
+        "torch.set_autocast_dtype('cpu', torch.float16)",
+    ),
+    "autocast on a device": (
+        "",
+        "torch.is_autocast_enabled('cpu')",
+        "torch.set_autocast_enabled('cpu', True)",
+    ),
     "a switch of torch's": (
         "",
         "torch.backends.cuda.flash_sdp_enabled()",
@@ -144,6 +154,8 @@ def kept() -> Iterator[None]:
     torch.backends.cuda.enable_flash_sdp(True)
     torch.backends.cuda.enable_math_sdp(True)
     torch.set_flush_denormal(False)
+    torch.set_autocast_dtype("cpu", torch.bfloat16)
+    torch.set_autocast_enabled("cpu", False)
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
     decimal.getcontext().prec = decimal.DefaultContext.prec
     for module, names in before:

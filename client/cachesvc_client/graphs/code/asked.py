@@ -256,7 +256,8 @@ _ANSWERS = frozenset(
         "sys.getrecursionlimit", "sys.getswitchinterval", "sys.get_int_max_str_digits", "gc.isenabled",
         "numpy.geterr", "numpy.get_printoptions", "decimal.getcontext", "torch.get_num_threads",
         "torch.get_num_interop_threads", "torch.is_warn_always_enabled", "torch.is_anomaly_enabled",
-        "torch.get_default_device", "torch.is_autocast_cache_enabled",
+        "torch.get_default_device", "torch.get_autocast_dtype", "torch.get_autocast_cpu_dtype",
+        "torch.get_autocast_gpu_dtype",
         "torch.is_deterministic_algorithms_warn_only_enabled",
     )
 )  # fmt: skip
@@ -280,12 +281,16 @@ def _of_function(place: str, function: Any) -> Iterator[tuple[str, Any]]:
         isinstance(function, types.FunctionType) and known.is_known(function.__code__)
     )
     if is_own and (place in _ANSWERS or _is_switch(place)):
-        answer = "no answer"
-        with contextlib.suppress(Exception):
-            answer = str(function())
-        yield f"{place}()", answer
+        devices = ((), ("cpu",), ("cuda",)) if "autocast" in place else ((),)
+        yield f"{place}()", [_answer(function, arguments) for arguments in devices]
     elif place in OF_FILES:
         yield place, None
+
+
+def _answer(function: Any, arguments: tuple[str, ...]) -> str:
+    with contextlib.suppress(Exception):
+        return str(function(*arguments))
+    return "no answer"
 
 
 def _is_switch(place: str) -> bool:
