@@ -8,7 +8,6 @@ machine. What a compressor writes depends on its version, so another Python may 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -127,9 +126,7 @@ def make(dist: Path) -> Path:
     for distribution in REQUIREMENTS:
         (dist / f"{distribution}-{VERSION}.cdx.json").write_text(components(distribution))
     (dist / f"CHANGES-{VERSION}.md").write_text(changes())
-    sums = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(dist.iterdir())
-    ]
+    sums = [f"{Digest.of(path.read_bytes()).hex}  {path.name}\n" for path in sorted(dist.iterdir())]
     (dist / SUMS).write_text("".join(sums))
     return dist
 

@@ -71,8 +71,11 @@ def verify_release(config: Config, path: Path) -> VerifiedRelease:
             envelope = file.read(MAX_ENVELOPE_BYTES + 1)
     except OSError as error:
         raise NotFound(f"{path}: {error.strerror}") from None
-    statement, signer = check_attestation(envelope, config.trusted_keys, NAMESPACE, _HINT)
-    digests, provenance = _read(statement)
+    try:
+        statement, signer = check_attestation(envelope, config.trusted_keys, NAMESPACE, _HINT)
+        digests, provenance = _read(statement)
+    except Corrupt as error:
+        raise Corrupt(f"{path}: {error.message}", "copy it again from the release") from None
     here = {name: digest for name, digest in digests.items() if (path.parent / name).is_file()}
     if not here:
         raise NotFound(f"no file of {path.name} is in its folder")

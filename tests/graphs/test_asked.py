@@ -234,7 +234,7 @@ def test_from_where_code_was_called_does_not_count() -> None:
         "torch.set_flush_denormal(True)",
     ],
 )
-def test_by_what_python_computes_here_counts(change: str) -> None:
+def test_settings_by_which_python_computes_count(change: str) -> None:
     names = loaded("", "len(str(10 ** 700))")
     first = digest(names)
     exec(change, names)
@@ -278,5 +278,5 @@ def test_code_that_looks_at_files_has_no_digest(read: str) -> None:
 @pytest.mark.parametrize(
     ("text", "read"), [("from os import getcwd", "getcwd()"), ("from os.path import exists", "exists('a')")]
 )
-def test_a_name_of_its_own_for_such_a_function_changes_nothing(text: str, read: str) -> None:
+def test_code_that_imports_such_a_function_by_name_has_none_either(text: str, read: str) -> None:
     assert FollowedCode([loaded(text, read)["read"]]).unknown.startswith("code that calls ")

@@ -1,8 +1,8 @@
-"""Says what code asks of things that decide nothing by themselves, or that a digest only names: loggers,
-locks and events, modules of libraries, the environment.
+"""Describes the state that code below Dynamo reads, for the digest of that code: states of loggers, locks and
+files, values in modules of libraries, variables of the environment, settings of the process.
 
-A digest with all of these would differ in each process. So each part counts only where code has the name by
-which it asks. Nothing of an application's is called.
+A digest with all of it would differ in each process. So a state counts only if the code has the name by which
+it is read. Nothing of an application's is called.
 """
 
 from __future__ import annotations
@@ -67,20 +67,19 @@ def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
         yield from (f"below {sorted(map(type_name, type.__subclasses__(one)))}" for one in classes)
 
 
-def of_process() -> Iterator[str]:
-    """Yield the settings by which plain Python computes in this thread, where they are not the defaults."""
-    if hasattr(sys, "get_int_max_str_digits") and (
-        (digits := sys.get_int_max_str_digits()) != sys.int_info.default_max_str_digits
-    ):
-        yield f"digits of whole numbers {digits}"
-    if (place := _locale.setlocale(_locale.LC_NUMERIC)) != "C":
-        yield f"locale of numbers {place}"
-    if sys.float_info.min / 2 == 0:
-        yield "denormal numbers are zero"
+def of_process() -> dict[str, str]:
+    """Return the settings by which plain Python computes in this thread, where they are not the defaults."""
+    settings = {"locale of numbers": (_locale.setlocale(_locale.LC_NUMERIC), "C")}
+    if hasattr(sys, "get_int_max_str_digits"):  # Python 3.10.7
+        settings["digits of whole numbers"] = (
+            str(sys.get_int_max_str_digits()),
+            str(sys.int_info.default_max_str_digits),
+        )
+    settings["denormal numbers"] = ("zero" if sys.float_info.min / 2 == 0 else "", "")
     if (decimal := sys.modules.get("decimal")) is not None:
-        now, default = decimal.getcontext(), decimal.DefaultContext
-        if (now.prec, now.rounding) != (default.prec, default.rounding):
-            yield f"decimal numbers {now.prec} {now.rounding}"
+        now, usual = (f"{one.prec} {one.rounding}" for one in (decimal.getcontext(), decimal.DefaultContext))
+        settings["decimal numbers"] = (now, usual)
+    return {name: here for name, (here, usual) in settings.items() if here != usual}
 
 
 def _is_of_program(value: Any) -> bool:
@@ -253,7 +252,7 @@ _OF_OPERATORS = ("torch._ops", "torch._classes")
 """Modules of torch whose objects search for an operator, or for a class in C, under each name."""
 _ANSWERS = frozenset(
     (
-        "sys.getrecursionlimit", "sys.getswitchinterval", "sys.get_int_max_str_digits", "gc.isenabled",
+        "sys.getrecursionlimit", "sys.getswitchinterval", "gc.isenabled",
         "numpy.geterr", "numpy.get_printoptions", "decimal.getcontext", "torch.get_num_threads",
         "torch.get_num_interop_threads", "torch.is_warn_always_enabled", "torch.is_anomaly_enabled",
         "torch.get_default_device", "torch.get_autocast_dtype", "torch.get_autocast_cpu_dtype",
@@ -294,7 +293,8 @@ def _answer(function: Any, arguments: tuple[str, ...]) -> str:
 
 
 def _is_switch(place: str) -> bool:
-    """Return whether torch answers there whether something is on, such as a kernel of attention."""
+    """Return whether a place names a function of torch that says if something is switched on, such as a
+    kernel of attention."""
     name = place.rpartition(".")[2].lstrip("_")
     return place.startswith("torch.") and name.endswith("_enabled") and not name.startswith("set")
 

@@ -125,7 +125,8 @@ class FollowedCode:
                 break
         if self._names & asked.ENVIRONMENT:
             self.lines += asked.variables(self._constants, self._parts, self._names)
-        self.lines += (*asked.told(self._kept, self._names), *asked.of_process())
+        self.lines += asked.told(self._kept, self._names)
+        self.lines += map(str, asked.of_process().items())
         try:
             self.lines += asked.states(self._silent, self._names)
         except ValueError as error:

@@ -8,7 +8,6 @@ the CPU, autocast, a softmax, and a collective where the process is of a job.
 
 from __future__ import annotations
 
-import _locale
 import contextlib
 import functools
 import hashlib
@@ -18,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....graphs import ambient, job
+from ....graphs.code.asked import of_process
 from ....graphs.released import comparison
 from ..deferred import code_cache, with_stand_ins
 from .objects import text_of
@@ -82,18 +82,11 @@ def settings(options: Mapping[str, Any]) -> dict[str, str]:
         **{f"torch._dynamo.config.{name}": value for name, value in _settings(dynamo_config).items()},
         "float32 matmul precision": torch.get_float32_matmul_precision(),
         "default device": str(torch.get_default_device()),
-        **_of_interpreter(),
+        **of_process(),
     }
     return {name: _short(text) for name, text in parts.items()} | {
         name: short(value) for name, value in values.items()
     }
-
-
-def _of_interpreter() -> dict[str, Any]:
-    """Return the settings of the interpreter by which Python's own functions answer, of which Dynamo makes
-    constants."""
-    digits = getattr(sys, "get_int_max_str_digits", lambda: None)  # Python 3.10.7
-    return {"digits of whole numbers": digits(), "locale of numbers": _locale.setlocale(_locale.LC_NUMERIC)}
 
 
 def short(value: Any) -> str:

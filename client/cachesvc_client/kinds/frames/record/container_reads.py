@@ -66,7 +66,7 @@ class ContainerReads:
             reads.refuse(f"nothing compares the keys of {name}")
 
     def refuse(self, error: Exception) -> None:
-        """Have the frame not recorded: a read of it could not be noted."""
+        """Refuse to record the frame, since a read of a container could not be noted."""
         self._now[-1].refuse(f"a read of a container could not be noted: {type(error).__name__}")
 
 
