@@ -12,6 +12,7 @@ to, also where the trace failed inside of that function.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import re
 import sys
@@ -167,7 +168,7 @@ class TracedReads:
         ``variable`` and ``classes`` are Dynamo's variables; ``of_class``: the first is a class itself.
         """
         try:
-            kind = constant_of(variable) if of_class else variable.python_type()
+            kind = constant_of(variable) if of_class else _type_of(variable)
             asked = constant_of(classes)
         except Exception:  # noqa: BLE001 - a variable of Dynamo's without a type
             kind = asked = UNKNOWN
@@ -187,17 +188,49 @@ def constant_of(variable: Any) -> Any:
     """Return the constant that one of Dynamo's variables is; `UNKNOWN` for another variable.
 
     What Dynamo has not made of a value yet it makes later, with its guards. When it does so decides the order
-    of a graph's inputs, and so PyTorch's key: so nothing is made here.
+    of a graph's inputs, and so PyTorch's key: so nothing is made here, nor of what is in a list or a tuple.
     """
+    with _nothing_made():
+        try:
+            return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
+        except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
+            return UNKNOWN
+
+
+def _type_of(variable: Any) -> Any:
     from torch._dynamo.variables.lazy import LazyVariableTracker
 
+    if issubclass(type(variable), LazyVariableTracker) and not variable.is_realized():
+        return variable.peek_type()
+    return variable.python_type()
+
+
+@contextlib.contextmanager
+def _nothing_made() -> Iterator[None]:
+    """Have Dynamo make no variable within; one that it would make is a constant, or raises ``LookupError``."""
+    from torch._dynamo.variables import lazy
+
+    kinds = [one for one in vars(lazy).values() if isinstance(one, type) and "realize" in vars(one)]
+    makers = [(kind, kind.realize) for kind in kinds if issubclass(kind, lazy.LazyVariableTracker)]
     try:
-        if issubclass(type(variable), LazyVariableTracker) and not variable.is_realized():
-            value = variable.peek_value()
-            return value if value is None or type(value) in PLAIN else UNKNOWN
-        return variable.as_python_constant() if variable.is_python_constant() else UNKNOWN
-    except Exception:  # noqa: BLE001 - a variable of Dynamo's that is no constant after all
-        return UNKNOWN
+        for kind, _ in makers:
+            kind.realize = _made
+        yield
+    finally:
+        for kind, make in makers:
+            kind.realize = make
+
+
+def _made(variable: Any) -> Any:
+    """Return what Dynamo has made of a value; for a plain value a constant without guards, to look at."""
+    from torch._dynamo.variables import ConstantVariable
+
+    if variable.is_realized():
+        return variable.unwrap()
+    value = variable.peek_value()
+    if value is None or type(value) in PLAIN:
+        return ConstantVariable.create(value)
+    raise LookupError
 
 
 def _is_of_interpreter(builder: Any, guard: Any) -> bool:
