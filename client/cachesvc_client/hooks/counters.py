@@ -278,10 +278,9 @@ def counter_of(count: str) -> imports.Body:
 
 
 def _submit(call: imports.Call) -> Any:
-    job = call.args[1] if len(call.args) > 1 else call.kwargs.get("job_fn")
-    if getattr(job, "__name__", "") != "_get_ready":
-        counts["worker_jobs"] += 1
-    return call()
+    from . import worker_jobs  # here and below: `attach` loads nothing that a compile alone needs
+
+    return worker_jobs.submit(call, counts, "worker_jobs")
 
 
 def _compiled_by_triton(**event: Any) -> None:
@@ -314,7 +313,7 @@ def _dumps(call: imports.Call) -> Any:
     try:
         return call()
     except Exception as error:
-        from . import unpicklable  # here and below: `attach` loads nothing that a failure alone needs
+        from . import unpicklable
 
         unpicklable.note(call, error)
         raise
