@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 JOBS = """\
-import os, types
+import time, types
 from pathlib import Path
 from torch._inductor.runtime.runtime_utils import triton_cache_dir, triton_hash_to_path_key
 
 def kernel(digests, compiles):
     folders = [Path(triton_cache_dir(0), triton_hash_to_path_key(digest)) for digest in digests]
+    time.sleep(0.1)  # the clock of a file system is a few milliseconds late
     for folder in folders[:compiles]:
         folder.mkdir(parents=True, exist_ok=True)
         Path(folder, "new").write_bytes(b"")
