@@ -29,6 +29,8 @@ _RECORDED = "recorded"
 """The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
 _CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 """Matches an operator in generated code."""
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+"""Matches a line of generated code in which Inductor says of which part of the graph the next kernel is."""
 
 
 @contextlib.contextmanager
@@ -114,7 +116,7 @@ def note_code(frame: RecordedFrame, source: str, registered: operators.Registere
     functions of the GPU's libraries. Return as `note_graph`."""
     names = {
         f"{space}::{name}" + (f".{overload}" if overload not in ("", "default") else "")
-        for space, name, overload in _CALLS.findall(source)
+        for space, name, overload in _CALLS.findall(_COMMENT.sub("", source))
         if space not in CORE
     }
     frame.output.libraries = library_calls(source)
