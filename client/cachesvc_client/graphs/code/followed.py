@@ -14,7 +14,6 @@ omitted. This module calls, imports and parses nothing of an application's, and 
 
 from __future__ import annotations
 
-import builtins
 import enum
 import os
 import types
@@ -23,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from . import asked
+from . import asked, questions
 from .library import (
     has_code_of_library,
     is_kernel,
@@ -34,6 +33,7 @@ from .library import (
 )
 from .reading import (
     NOT_OF_CODE,
+    OF_CLASS,
     attribute_of,
     cells_of,
     constant_value,
@@ -55,8 +55,6 @@ _DEEPEST = 20
 """How many containers deep values are digested."""
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
-_RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
-"""Built-in functions by which code depends on what no digest reaches."""
 _ALL_ATTRIBUTES = frozenset(
     ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
 )
@@ -164,6 +162,8 @@ class FollowedCode:
             return self._type(value)
         if (number := self._numbers.get(id(value))) is not None:
             return f"seen {number}"
+        if isinstance(value, questions.KINDS):
+            self._ask(value)
         if known.is_c_function(value):
             return self._c_function(value, depth)
         operator = operator_name(value)
@@ -312,13 +312,7 @@ class FollowedCode:
         for name, value in list(names.items()):
             if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
                 continue
-            if is_code(value) or name in (
-                "__dataclass_fields__",
-                "_fields",
-                "_field_defaults",
-                "_member_map_",
-                "__match_args__",
-            ):
+            if is_code(value) or name in OF_CLASS:
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
             self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
@@ -363,19 +357,23 @@ class FollowedCode:
                 self.lines.append(f"operator {name}: {self._text(one)}")
         for name, value in (*read_by(function, names), *imported_by(function)):
             self.lines.append(f"{name}: {self._text(value, 1)}")
-            self._asks(value, code)
-            if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
-                self._doubt(f"code that calls {name}")
+            self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):
             if name != "__wrapped__" or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
 
-    def _asks(self, value: Any, code: types.CodeType) -> None:
+    def _ask(self, function: Any) -> None:
+        """Add the answer of a function of a library that does not answer by its arguments alone."""
+        self.lines += [f"{place}: {self._text(one, 1)}" for place, one in asked.of_function(function)]
+        if place := questions.of_value(function):
+            self._doubt(f"code that calls {place}")
+
+    def _asks(self, name: str, value: Any, code: types.CodeType) -> None:
         """Add what code asks of a value that is a module, or the environment."""
         for place, one in asked.of_module(value, code):
             self.lines.append(f"{place}: {self._text(one, 1)}")
-            if place in asked.OF_FILES:
-                self._doubt(f"code that calls {place}")
+        for place in questions.of_path(name, value, code):
+            self._doubt(f"code that calls {place}")
         if asked.reads_environment(value, code):
             self._names.update(asked.ENVIRONMENT)
             self._constants.update(names_in(code))

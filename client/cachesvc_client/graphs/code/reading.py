@@ -28,6 +28,8 @@ NOT_OF_CODE = frozenset(
     )
 )  # fmt: skip
 """Attributes of every class that decide nothing that the others do not."""
+OF_CLASS = ("__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__")
+"""Attributes of a class that are no code and decide how its objects are made and matched."""
 
 
 def names_in(code: types.CodeType) -> tuple[str, ...]:
