@@ -52,6 +52,9 @@ ASKED = [
     "inspect.getsource(crc)",
     "mimetypes.guess_type('a')",
     "torch.Tensor.__subclasses__()",
+    "torch.serialization._package_registry",
+    "torch.backends.cuda.cufft_plan_cache.max_size",
+    "torch.utils._pytree.SUPPORTED_NODES",
 ]
 CALLED = [
     "torch.empty_like(x), torch.nn.functional.silu(x), torch.linalg.inv(x), torch.ops.aten.sin.default(x)",
@@ -61,7 +64,7 @@ CALLED = [
     "torch.enable_grad(), torch.autocast('cpu'), torch.cuda.current_stream(), torch.jit.is_scripting()",
     "math.sqrt(4), numpy.prod(x), functools.reduce(max, x), os.path.join('a', 'b'), HERE.name",
     "warnings.warn('a'), logging.getLogger('a').debug('b'), time.perf_counter(), sys.exc_info()",
-    "threading.Lock(), inspect.signature(abs), x.seed(x.load)",
+    "sys.flags.optimize, torch.float32, torch.strided, inspect.signature(abs), x.seed(x.load)",
 ]
 
 

@@ -49,8 +49,9 @@ _MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
 _ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
 """Names with which code reads annotations."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OF_PROCESS = frozenset(
-    (
+OF_PROCESS = frozenset(
+    f"sys.{name}"
+    for name in (
         "stdin", "stdout", "stderr", "excepthook", "displayhook", "breakpointhook", "unraisablehook", "path",
         "executable", "ps1", "ps2",
     )
@@ -219,7 +220,7 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
                 yield from _data_of(value, names)
                 if is_told(name, value):
                     yield f"{one.__name__}.{name}", value
-            elif (one.__name__ != "sys" or name not in _OF_PROCESS) and is_told(name, value):
+            elif f"{one.__name__}.{name}" not in OF_PROCESS and is_told(name, value):
                 yield f"{one.__name__}.{name}", value
             else:
                 yield from _of_function(f"{one.__name__}.{name}", value)
@@ -315,7 +316,7 @@ def is_told(name: str, value: Any) -> bool:
     kind = type(value)
     if kind in _PLAIN or kind in (types.SimpleNamespace, types.ModuleType):
         return True
-    if kind in (tuple, list):
+    if kind in (tuple, list) or (kind.__module__ == "sys" and isinstance(value, tuple)):
         return all(type(one) in _PLAIN for one in value)
     if kind is types.FunctionType:
         return is_programs(value)

@@ -30,9 +30,9 @@ from .by_arguments import (
     TORCH_OPERATORS,
     TORCH_WITH_ARGUMENT,
 )
-from .library import is_library, stands_at_home
+from .library import is_library, operator_name, stands_at_home
 from .reading import names_in, texts_in
-from .values import type_name
+from .values import describe_plain, is_tensor, type_name
 
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
@@ -123,9 +123,18 @@ def _of_object(place: str, value: Any) -> str:
         holder = getattr(value, "__self__", None)
         is_bound = not isinstance(holder, (type, types.NoneType)) and known.owner_of(value) is holder
         return place if is_bound else of_value(value)
-    is_state = isinstance(value, (dict, list, set)) and _top(module) not in (*MODULES, "torch")
-    is_state = is_state and not asked.is_told(name, value)
-    return place if is_state or type_name(type(value)) == "torch._C.Generator" else ""
+    is_listed = _top(module) in MODULES or module.startswith(TORCH_MODULES) or asked.is_told(name, value)
+    return "" if is_listed or place in asked.OF_PROCESS or _is_constant(value) else place
+
+
+def _is_constant(value: Any) -> bool:
+    """Return whether an object of a library never changes: an operator, a class, a value with a text."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_constant, value))
+    is_of_typing = type(value).__module__ in ("typing", "typing_extensions", "collections.abc", "__future__")
+    if is_of_typing or isinstance(value, (type, enum.Enum, types.FunctionType)) or operator_name(value):
+        return True
+    return not is_tensor(value) and describe_plain(value) is not None
 
 
 def _of_member(cls: type, name: str) -> str:
