@@ -80,10 +80,20 @@ def test_code_that_asks_the_process_has_no_digest(read: str) -> None:
     assert unknown(read)
 
 
-def test_what_code_imports_while_it_runs_is_asked_too() -> None:
+@pytest.mark.parametrize(
+    ("imports", "read", "asks"),
+    [
+        ("import torch.serialization as one", "one.get_crc32_options()", True),
+        ("import torch.serialization", "torch.serialization.get_crc32_options()", True),
+        ("from torch.serialization import get_crc32_options", "get_crc32_options()", True),
+        ("from torch import serialization", "serialization.get_crc32_options()", True),
+        ("import torch", "torch.ones(1), [].load, [].seed", False),
+    ],
+)
+def test_what_code_imports_while_it_runs_is_asked_too(imports: str, read: str, asks: bool) -> None:
     names: dict[str, Any] = {}
-    exec("def read():\n    import torch.serialization as one\n    return one.get_crc32_options()\n", names)
-    assert FollowedCode([names["read"]]).unknown == "code that calls torch.serialization.get_crc32_options"
+    exec(f"def read():\n    {imports}\n    return {read}\n", names)
+    assert bool(FollowedCode([names["read"]]).unknown) == asks
 
 
 @pytest.mark.parametrize("read", CALLED)

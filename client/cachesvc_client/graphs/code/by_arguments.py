@@ -62,7 +62,7 @@ TORCH_FUNCTIONS = frozenset(
         "torch.cuda.default_stream", "torch.cuda.empty_cache", "torch.cuda.get_device_capability",
         "torch.cuda.get_device_name", "torch.cuda.get_device_properties",
         "torch.cuda.is_bf16_supported",
-        "torch.cuda.is_current_stream_capturing", "torch.cuda.synchronize", "torch.fx.is_fx_symbolic_tracing",
+        "torch.cuda.is_current_stream_capturing", "torch.xpu.is_current_stream_capturing", "torch.cuda.synchronize", "torch.fx.is_fx_symbolic_tracing",
         "torch.get_default_dtype", "torch.get_float32_matmul_precision", "torch.is_grad_enabled",
         "torch.is_inference_mode_enabled", "torch.jit.export", "torch.jit.ignore",
         "torch.jit.is_scripting", "torch.jit.is_tracing", "torch.jit.script", "torch.jit.unused",

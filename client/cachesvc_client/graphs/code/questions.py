@@ -13,8 +13,10 @@ import dis
 import enum
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator
+from itertools import pairwise, takewhile
 from typing import Any
 
 from ..released import known
@@ -31,7 +33,7 @@ from .by_arguments import (
     TORCH_WITH_ARGUMENT,
 )
 from .library import is_library, operator_name, stands_at_home
-from .reading import names_in, texts_in
+from .reading import codes_in, names_in, texts_in
 from .values import describe_plain, is_tensor, type_name
 
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
@@ -60,7 +62,10 @@ def of_path(name: str, value: Any, code: types.CodeType) -> Iterator[str]:
     if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
         yield name
     if name.startswith("import ") and isinstance(value, types.ModuleType):
-        yield from filter(None, _of_escaped(value, (*names_in(code), *texts_in(code))))
+        name = _kept_under(name.removeprefix("import "), code)
+        if not name:
+            yield from filter(None, _of_escaped(value, (*names_in(code), *texts_in(code))))
+        value = sys.modules[value.__name__.partition(".")[0]]
     for path in _paths(name, code):
         yield from filter(None, _of_path(value, path, code))
 
@@ -214,17 +219,22 @@ def _takes_argument(function: types.FunctionType, given: int) -> bool:
     return needed > 0 or bool(code.co_flags & inspect.CO_VARARGS)
 
 
+def _kept_under(module: str, code: types.CodeType) -> str:
+    """Return the name to which code assigns the package of a module that it imports; an empty text where it
+    does anything else with the module."""
+    steps = [step for one in codes_in(code) for step in dis.get_instructions(one)]
+    after = [two for one, two in pairwise(steps) if (one.opname, one.argval) == ("IMPORT_NAME", module)]
+    names = {one.argval if one.opname.startswith("STORE_") else "" for one in after}
+    return str(names.pop()) if len(names) == 1 else ""
+
+
 def _paths(name: str, code: types.CodeType) -> Iterator[tuple[str, ...]]:
     """Yield the attributes that code reads of what it has under a name, one after the other."""
-    steps = list(dis.get_instructions(code))
-    for number, step in enumerate(steps):
-        if step.argval == name and step.opname.startswith("LOAD_") and "ATTR" not in step.opname:
-            path: list[str] = []
-            for after in steps[number + 1 :]:
-                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                    break
-                path.append(after.argval)
-            yield tuple(path)
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            yield from _paths(name, one)
+    for one in codes_in(code):
+        steps = list(dis.get_instructions(one))
+        for number, step in enumerate(steps):
+            loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            if name not in loaded or "LOAD_" not in step.opname or "ATTR" in step.opname:
+                continue
+            read = takewhile(lambda after: after.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[number + 1 :])
+            yield tuple(after.argval for after in read) if loaded[-1] == name else ()
