@@ -12,7 +12,8 @@ import pytest
 from cachesvc_client.graphs.code.followed import FollowedCode
 
 _IMPORTS = """\
-import functools, glob, inspect, logging, math, mimetypes, numpy, os, pathlib, random
+import copyreg, functools, glob, inspect, io, traceback
+import logging, math, mimetypes, numpy, os, pathlib, random
 import signal, sys, threading, time, torch, torch._dynamo, torch.distributed, warnings
 from pathlib import Path
 from torch.serialization import get_crc32_options as crc
@@ -52,6 +53,13 @@ ASKED = [
     "inspect.getsource(crc)",
     "mimetypes.guess_type('a')",
     "torch.Tensor.__subclasses__()",
+    "torch.UntypedStorage.from_file('a')",
+    "torch.export.load('a')",
+    "numpy.memmap('a')",
+    "io.FileIO('a')",
+    "threading.get_native_id()",
+    "traceback.extract_stack()",
+    "copyreg.dispatch_table",
     "torch.serialization._package_registry",
     "torch.backends.cuda.cufft_plan_cache.max_size",
     "torch.utils._pytree.SUPPORTED_NODES",
@@ -64,6 +72,7 @@ CALLED = [
     "torch.enable_grad(), torch.autocast('cpu'), torch.cuda.current_stream(), torch.jit.is_scripting()",
     "math.sqrt(4), numpy.prod(x), functools.reduce(max, x), os.path.join('a', 'b'), HERE.name",
     "warnings.warn('a'), logging.getLogger('a').debug('b'), time.perf_counter(), sys.exc_info()",
+    "threading.Lock(), threading.RLock(), threading.Event()",
     "sys.flags.optimize, torch.float32, torch.strided, inspect.signature(abs), x.seed(x.load)",
 ]
 

@@ -26,6 +26,7 @@ from .by_arguments import (
     MODULES,
     NOT_OPERATORS,
     NUMPY_ASKS,
+    NUMPY_FUNCTIONS,
     TORCH_ACTIONS,
     TORCH_FUNCTIONS,
     TORCH_MODULES,
@@ -128,7 +129,7 @@ def _of_object(place: str, value: Any) -> str:
         holder = getattr(value, "__self__", None)
         is_bound = not isinstance(holder, (type, types.NoneType)) and known.owner_of(value) is holder
         return place if is_bound else of_value(value)
-    is_listed = _top(module) in MODULES or module.startswith(TORCH_MODULES) or asked.is_told(name, value)
+    is_listed = module.startswith(TORCH_MODULES) or asked.is_told(name, value)
     return "" if is_listed or place in asked.OF_PROCESS or _is_constant(value) else place
 
 
@@ -144,7 +145,7 @@ def _is_constant(value: Any) -> bool:
 
 def _of_member(cls: type, name: str) -> str:
     """Return what a function of a library's class is that code calls without an object."""
-    if name == "__subclasses__":
+    if name == "__subclasses__" or name in NOT_OPERATORS:
         return f"{type_name(cls)}.{name}"
     for one in cls.__mro__:
         member = vars(one).get(name)
@@ -161,11 +162,12 @@ def _of_member(cls: type, name: str) -> str:
 
 
 def _of_class(cls: type) -> str:
-    top = _top(str(cls.__module__))
-    if top in ("torch", "numpy") or top in MODULES or issubclass(cls, (BaseException, enum.Enum)):
-        return ""
-    place = f"{str(cls.__module__).lstrip('_')}.{cls.__name__}"
-    return "" if place in FUNCTIONS or not known.is_own_module(str(cls.__module__)) else place
+    module = str(cls.__module__)
+    top, place = _top(module), f"{module.lstrip('_')}.{cls.__name__}"
+    if top == "numpy":
+        return place if cls.__name__ in NUMPY_ASKS or module.startswith("numpy.random") else ""
+    is_value = top == "torch" or top in MODULES or issubclass(cls, (BaseException, enum.Enum))
+    return "" if is_value or place in FUNCTIONS or not known.is_own_module(module) else place
 
 
 def _of_function(place: str, function: types.FunctionType) -> str:
@@ -182,8 +184,7 @@ def _of_function(place: str, function: types.FunctionType) -> str:
         is_of = module == "torch" or f"{module}.".startswith(parts)
         return "" if is_known or (is_of and _takes_argument(function, 0)) else place
     if top == "numpy":
-        is_asked = function.__name__ in NUMPY_ASKS or module.startswith(("numpy.random", "numpy.testing"))
-        return place if is_asked else ""
+        return "" if function.__name__ in NUMPY_FUNCTIONS else place
     return "" if top in MODULES or place in FUNCTIONS else place
 
 
