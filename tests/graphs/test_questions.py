@@ -14,9 +14,13 @@ from cachesvc_client.graphs.code.followed import FollowedCode
 _IMPORTS = """\
 import copyreg, functools, glob, inspect, io, traceback
 import logging, math, mimetypes, numpy, os, pathlib, random
-import signal, sys, threading, time, torch, torch._dynamo, torch.distributed, warnings
+import signal, sys, threading, time, torch, torch._dynamo, torch.distributed, types, warnings
 from pathlib import Path
 from torch.serialization import get_crc32_options as crc
+"""
+_NAMES = """\
+x, E, G = [1], eval, torch.Generator()
+TABLE, ONE = {'a': crc, 't': torch}, types.SimpleNamespace(t=torch)
 """
 ASKED = [
     "torch.sparse.check_sparse_tensor_invariants.is_enabled()",
@@ -60,6 +64,10 @@ ASKED = [
     "threading.get_native_id()",
     "traceback.extract_stack()",
     "copyreg.dispatch_table",
+    "TABLE['t'].serialization.get_crc32_options()",
+    "ONE.t.serialization.get_crc32_options()",
+    "E('1')",
+    "G.initial_seed()",
     "torch.serialization._package_registry",
     "torch.backends.cuda.cufft_plan_cache.max_size",
     "torch.utils._pytree.SUPPORTED_NODES",
@@ -80,7 +88,7 @@ CALLED = [
 def unknown(read: str) -> str:
     module = types.ModuleType("asked_program")
     vars(module)["HERE"] = Path("a")
-    exec(f"{_IMPORTS}x = [1]\nTABLE = {{'a': crc}}\ndef read():\n    return {read}\n", vars(module))
+    exec(f"{_IMPORTS}{_NAMES}def read():\n    return {read}\n", vars(module))
     return FollowedCode([vars(module)["read"]]).unknown
 
 

@@ -48,7 +48,7 @@ _MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
 """Names with which code asks what a class has, or what is made of it."""
 _ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
 """Names with which code reads annotations."""
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 OF_PROCESS = frozenset(
     f"sys.{name}"
     for name in (
@@ -98,7 +98,7 @@ def _said(value: Any, name: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return str([(str(key), _text(one)) for key, one in value.items()])
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return repr(value)
     return type_name(value if isinstance(value, type) else type(value))
 
@@ -231,7 +231,7 @@ def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     if is_library(cls):
         held = type.__getattribute__(cls, "__dict__")
         for name in names:
-            if type(value := held.get(name, held)) in _PLAIN and not name.startswith("__"):
+            if type(value := held.get(name, held)) in PLAIN and not name.startswith("__"):
                 yield f"{type_name(cls)}.{name}", value
 
 
@@ -314,10 +314,10 @@ def place_of(function: Any) -> str:
 def is_told(name: str, value: Any) -> bool:
     """Return whether a digest has to have what stands under a name of a library's module."""
     kind = type(value)
-    if kind in _PLAIN or kind in (types.SimpleNamespace, types.ModuleType):
+    if kind in PLAIN or kind in (types.SimpleNamespace, types.ModuleType):
         return True
     if kind in (tuple, list) or (kind.__module__ == "sys" and isinstance(value, tuple)):
-        return all(type(one) in _PLAIN for one in value)
+        return all(type(one) in PLAIN for one in value)
     if kind is types.FunctionType:
         return is_programs(value)
     if isinstance(value, type):

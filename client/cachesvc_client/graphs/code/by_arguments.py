@@ -16,7 +16,7 @@ MODULES = frozenset(
         "unicodedata", "weakref", "zlib",
     )
 )  # fmt: skip
-"""Modules whose functions and classes answer by their arguments alone; ``_`` before a name is left out."""
+"""Modules whose functions and classes answer by their arguments alone; ``_`` before a name does not count."""
 FUNCTIONS = frozenset(
     (
         "datetime.timedelta", "datetime.timezone", "genericpath.commonprefix", "inspect.Parameter",

@@ -8,14 +8,13 @@ function of torch, of numpy or of the interpreter has no digest, unless `asked` 
 
 from __future__ import annotations
 
-import builtins
 import dis
 import enum
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -37,7 +36,7 @@ from .library import is_library, operator_name, stands_at_home
 from .reading import codes_in, names_in, texts_in
 from .values import describe_plain, is_tensor, type_name
 
-_RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
+_RUNS_TEXT = frozenset(("exec", "eval", "compile", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
 KINDS = (types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 
@@ -60,8 +59,6 @@ def of_value(value: Any) -> str:
 
 def of_path(name: str, value: Any, code: types.CodeType) -> Iterator[str]:
     """Yield what code asks of a module, a class or a function of a library, which it has under a name."""
-    if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
-        yield name
     if name.startswith("import ") and isinstance(value, types.ModuleType):
         name = _kept_under(name.removeprefix("import "), code)
         if not name:
@@ -69,6 +66,12 @@ def of_path(name: str, value: Any, code: types.CodeType) -> Iterator[str]:
         value = sys.modules[value.__name__.partition(".")[0]]
     for path in _paths(name, code):
         yield from filter(None, _of_path(value, path, code))
+
+
+def of_modules(modules: Iterable[types.ModuleType], names: Iterable[str]) -> Iterator[str]:
+    """Yield what code with these names may ask of modules that it reaches by no name of its own."""
+    for one in modules:
+        yield from filter(None, _of_escaped(one, tuple(names)))
 
 
 def _of_path(value: Any, path: tuple[str, ...], code: types.CodeType) -> Iterator[str]:
@@ -204,6 +207,8 @@ def _of_c_function(place: str, function: Callable[..., Any]) -> str:
     if top == "numpy":
         return place if name in NUMPY_ASKS else ""
     place = place.lstrip("_").replace("posix.", "os.", 1)
+    if module == "builtins":
+        return name if name in _RUNS_TEXT else ""
     return "" if top in MODULES or place in FUNCTIONS or not known.is_own_module(module) else place
 
 
@@ -213,7 +218,7 @@ def _top(module: str) -> str:
 
 
 def _takes_argument(function: types.FunctionType, given: int) -> bool:
-    """Return whether a function has to be called with an argument beside those that are given."""
+    """Return whether a function has to be called with an argument beside those that Python passes."""
     code = function.__code__
     needed = code.co_argcount - len(function.__defaults__ or ()) - given
     needed += code.co_kwonlyargcount - len(function.__kwdefaults__ or {})
