@@ -209,8 +209,6 @@ ASKED: dict[str, tuple[str, str, str]] = {
     "sys.dont_write_bytecode": ("", "3.0 if sys.dont_write_bytecode else 2.0", "sys.dont_write_bytecode = not sys.dont_write_bytecode"),
     "gc thresholds": ("import gc", "gc.get_threshold()[0] * 1e-4", "gc.set_threshold(777)"),
     "gc debug": ("import gc", "gc.get_debug() + 2.0", "gc.set_debug(gc.DEBUG_UNCOLLECTABLE)"),
-    "random.random": ("import random", "random.random() + 1", "random.seed(5)"),
-    "a seeded random": ("import random\nrandom.seed(3)", "random.random() + 1", "random.seed(5)"),
     "a seeded numpy": ("import numpy as np\nnp.random.seed(3)", "float(np.random.rand()) + 1", "np.random.seed(5)"),
     "a numpy generator": ("import numpy as np\nG = np.random.default_rng(5 if CHANGED else 3)", "float(G.random()) + 1", "pass"),
     "a contextvar": ("import contextvars\nV = contextvars.ContextVar('V', default=2.0)", "V.get()", "V.set(3.0)"),
