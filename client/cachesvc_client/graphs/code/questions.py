@@ -64,7 +64,9 @@ def of_path(name: str, value: Any, code: types.CodeType) -> Iterator[str]:
         if not name:
             yield from filter(None, _of_escaped(value, (*names_in(code), *texts_in(code))))
         value = sys.modules[value.__name__.partition(".")[0]]
-    for path in _paths(name, code):
+    if not isinstance(value, (types.ModuleType, type, *KINDS)):
+        return
+    for path in _paths(code).get(name, ()):
         yield from filter(None, _of_path(value, path, code))
 
 
@@ -234,13 +236,18 @@ def _kept_under(module: str, code: types.CodeType) -> str:
     return str(names.pop()) if len(names) == 1 else ""
 
 
-def _paths(name: str, code: types.CodeType) -> Iterator[tuple[str, ...]]:
-    """Yield the attributes that code reads of what it has under a name, one after the other."""
+@functools.lru_cache(maxsize=4096)
+def _paths(code: types.CodeType) -> dict[str, set[tuple[str, ...]]]:
+    """Return, for each name that code loads, the attributes that it reads of that, one after the other."""
+    found: dict[str, set[tuple[str, ...]]] = {}
     for one in codes_in(code):
         steps = list(dis.get_instructions(one))
         for number, step in enumerate(steps):
-            loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            if name not in loaded or "LOAD_" not in step.opname or "ATTR" in step.opname:
+            if "LOAD_" not in step.opname or "ATTR" in step.opname:
                 continue
+            loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             read = takewhile(lambda after: after.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[number + 1 :])
-            yield tuple(after.argval for after in read) if loaded[-1] == name else ()
+            path = tuple(after.argval for after in read)
+            for name in (one for one in loaded if isinstance(one, str)):
+                found.setdefault(name, set()).add(path if loaded[-1] == name else ())
+    return found
