@@ -263,7 +263,7 @@ ASKED: dict[str, tuple[str, str, str]] = {
     "an hmac's state": ("import hashlib\nH = hashlib.sha256(b'b' if CHANGED else b'a')", "H.digest()[0] * 1.0", "pass"),
     "a queue": ("import queue\nQ = queue.Queue()\nQ.put(3.0 if CHANGED else 2.0)", "Q.queue[0]", "pass"),
     "a shelf in memory": ("import io\nB = io.BytesIO(b'3' if CHANGED else b'2')", "float(B.getvalue())", "pass"),
-    "a mmap": ("import mmap\nopen('hunt_ROW', 'w').write('3' if CHANGED else '2')\nM = mmap.mmap(open('hunt_ROW', 'r').fileno(), 0, access=mmap.ACCESS_READ)", "float(M[:1])", "pass"),
+    "a mmap": ("import mmap\nopen('hunt_ROW', 'w').write('3' if CHANGED else '2')\nF1 = open('hunt_ROW')\nM = mmap.mmap(F1.fileno(), 0, access=mmap.ACCESS_READ)", "float(M[:1])", "pass"),
     "a cffi-like function": ("import ctypes\nC = ctypes.CDLL(None)\nC.abs.restype = ctypes.c_double if CHANGED else ctypes.c_int", "2.0 if isinstance(C.abs(-2), int) else 3.0", "pass"),
     "os.environ by ctypes": ("import ctypes\nC = ctypes.CDLL(None)\nC.getenv.restype = ctypes.c_char_p", "float(C.getenv(b'HUNTC') or 2.0)", "os.environ['HUNTC'] = '3.0'"),
     "singledispatch register": ("@functools.singledispatch\ndef f(x):\n    return 2.0\nif CHANGED:\n    f.register(int, lambda x: 3.0)", "f(1)", "pass"),
