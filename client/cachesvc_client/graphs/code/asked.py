@@ -12,6 +12,7 @@ import contextlib
 import dis
 import enum
 import os
+import pathlib
 import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Set
@@ -36,6 +37,7 @@ _STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "threading.Semaphore": (("_value", "acquire"), "semaphore"),
     "threading.BoundedSemaphore": (("_value", "acquire"), "semaphore"),
     "_io.TextIOWrapper": (("read", "readline", "readlines", "closed", "seek", "tell"), "file"),
+    "pathlib.PosixPath": (tuple({*dir(pathlib.Path)} - {*dir(pathlib.PurePath)}), "file"),
     "_frozen_importlib.ModuleSpec": (("origin", "submodule_search_locations"), "spec"),
     "typing.TypeVar": (("__name__", "__bound__", "__constraints__"), "variable"),
 }
@@ -46,9 +48,10 @@ _MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
 """Names with which code asks what a class has, or what is made of it."""
 _ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
 """Names with which code reads annotations."""
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OF_PROCESS = frozenset(
-    (
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+OF_PROCESS = frozenset(
+    f"sys.{name}"
+    for name in (
         "stdin", "stdout", "stderr", "excepthook", "displayhook", "breakpointhook", "unraisablehook", "path",
         "executable", "ps1", "ps2",
     )
@@ -95,7 +98,7 @@ def _said(value: Any, name: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return str([(str(key), _text(one)) for key, one in value.items()])
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return repr(value)
     return type_name(value if isinstance(value, type) else type(value))
 
@@ -193,8 +196,6 @@ def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
         yield from _of_library(value, names)
     elif (getter := _getter(value)) is not None and not _holds_environment(value):
         yield f"{value.__name__}.__getattr__", getter
-    elif isinstance(value, _FUNCTIONS):
-        yield from _of_function(_place_of(value), value)
 
 
 _BY_TEXT = frozenset(("getattr", "hasattr", "setattr"))
@@ -217,9 +218,9 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
                     waiting.append(value)
             elif isinstance(value, type):
                 yield from _data_of(value, names)
-                if _is_told(name, value):
+                if is_told(name, value):
                     yield f"{one.__name__}.{name}", value
-            elif (one.__name__ != "sys" or name not in _OF_PROCESS) and _is_told(name, value):
+            elif f"{one.__name__}.{name}" not in OF_PROCESS and is_told(name, value):
                 yield f"{one.__name__}.{name}", value
             else:
                 yield from _of_function(f"{one.__name__}.{name}", value)
@@ -230,7 +231,7 @@ def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     if is_library(cls):
         held = type.__getattribute__(cls, "__dict__")
         for name in names:
-            if type(value := held.get(name, held)) in _PLAIN and not name.startswith("__"):
+            if type(value := held.get(name, held)) in PLAIN and not name.startswith("__"):
                 yield f"{type_name(cls)}.{name}", value
 
 
@@ -257,33 +258,28 @@ _ANSWERS = frozenset(
         "torch.get_num_interop_threads", "torch.is_warn_always_enabled", "torch.is_anomaly_enabled",
         "torch.get_default_device", "torch.get_autocast_dtype", "torch.get_autocast_cpu_dtype",
         "torch.get_autocast_gpu_dtype",
-        "torch.is_deterministic_algorithms_warn_only_enabled",
+        "torch.is_deterministic_algorithms_warn_only_enabled", "torch.accelerator.is_available",
+        "torch.cuda.device_count", "torch.cuda.is_available", "torch.distributed.is_available",
+        "torch.distributed.is_initialized", "torch.distributed.get_rank", "torch.distributed.get_world_size",
+        "torch.initial_seed",
     )
 )  # fmt: skip
 """Functions of libraries that answer with a setting of the process, and do nothing else."""
 
 
-OF_FILES = frozenset(
-    (
-        "os.getcwd", "os.listdir", "os.scandir", "os.stat", "os.walk", "posixpath.exists", "posixpath.isfile",
-        "posixpath.isdir", "posixpath.getsize", "posixpath.getmtime", "posixpath.expanduser",
-        "posixpath.expandvars", "tempfile.gettempdir", "locale.getlocale", "locale.setlocale",
-        "importlib.util.find_spec",
-    )
-)  # fmt: skip
-"""Functions by which code depends on files, on folders and on what is installed."""
-
-
 def _of_function(place: str, function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the answer of a function of a library that returns a setting; of one in `OF_FILES`, its place."""
+    """Yield the answer of a function of a library that returns a setting."""
     is_own = known.is_c_function(function) or (
         isinstance(function, types.FunctionType) and known.is_known(function.__code__)
     )
-    if is_own and (place in _ANSWERS or _is_switch(place)):
+    if is_own and is_compared(place) and function is not os.getenv:
         devices = ((), ("cpu",), ("cuda",)) if "autocast" in place else ((),)
         yield f"{place}()", [_answer(function, arguments) for arguments in devices]
-    elif place in OF_FILES:
-        yield place, None
+
+
+def is_compared(place: str) -> bool:
+    """Return whether a digest has the answer of a function of a library."""
+    return place in _ANSWERS or _is_switch(place) or place in ("os.getenv", "os.environ", "os.environb")
 
 
 def _answer(function: Any, arguments: tuple[str, ...]) -> str:
@@ -299,25 +295,29 @@ def _is_switch(place: str) -> bool:
     return place.startswith("torch.") and name.endswith("_enabled") and not name.startswith("set")
 
 
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+def of_function(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the answer of a function that code has by a name of its own, or in a container."""
+    yield from _of_function(place_of(function), function)
 
 
-def _place_of(function: Any) -> str:
-    """Return where a function stands that code has by a name of its own, as by ``from os import getcwd``."""
-    for place in (*_ANSWERS, *OF_FILES):
+def place_of(function: Any) -> str:
+    """Return where a function stands."""
+    if function is os.getenv:
+        return "os.getenv"
+    for place in _ANSWERS:
         module, _, name = place.rpartition(".")
         if vars(sys.modules.get(module, types)).get(name) is function:
             return place
     return f"{function.__module__}.{function.__name__}"
 
 
-def _is_told(name: str, value: Any) -> bool:
+def is_told(name: str, value: Any) -> bool:
     """Return whether a digest has to have what stands under a name of a library's module."""
     kind = type(value)
-    if kind in _PLAIN or kind in (types.SimpleNamespace, types.ModuleType):
+    if kind in PLAIN or kind in (types.SimpleNamespace, types.ModuleType):
         return True
-    if kind in (tuple, list):
-        return all(type(one) in _PLAIN for one in value)
+    if kind in (tuple, list) or (kind.__module__ == "sys" and isinstance(value, tuple)):
+        return all(type(one) in PLAIN for one in value)
     if kind is types.FunctionType:
         return is_programs(value)
     if isinstance(value, type):

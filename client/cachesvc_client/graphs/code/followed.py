@@ -1,12 +1,11 @@
-"""Digests the code of functions with everything that they call and read; equal code has one digest in every
-process.
+"""Digests the code of functions with all that they call and read; equal code has one digest in every process.
 
 A digest covers the code and its constants, what the code reads of its module and of the functions around it,
 and what all of that reads in turn: functions in containers, methods of objects, what wrappers wrap. It covers
-no places or names of files, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton,
-the standard library and of what torch is built on is not followed but named, since their versions are in
-every key, and `released` finds what a program changed in torch. Of an object of an application a digest
-covers the class and the attributes that any of the code names, with the values of that moment.
+no places, stacks as text, comments, line numbers or annotations. Code of PyTorch, Triton, the standard
+library and of what torch is built on is not followed but named: keys have the versions, `released` finds what
+a program changed in torch, and `questions` what such code asks of the process. Of an object of an application
+a digest covers the class and the attributes that any of the code names.
 
 A value of a kind that is not known makes the digest *unknown*, with a reason that names it: nothing is
 omitted. This module calls, imports and parses nothing of an application's, and never raises.
@@ -14,7 +13,6 @@ omitted. This module calls, imports and parses nothing of an application's, and 
 
 from __future__ import annotations
 
-import builtins
 import enum
 import os
 import types
@@ -23,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from . import asked
+from . import asked, questions
 from .library import (
     has_code_of_library,
     is_kernel,
@@ -34,6 +32,7 @@ from .library import (
 )
 from .reading import (
     NOT_OF_CODE,
+    OF_CLASS,
     attribute_of,
     cells_of,
     constant_value,
@@ -49,20 +48,16 @@ from .reading import (
 )
 from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
 
-MAX_FOLLOWED = 2000
-"""Functions, classes and objects that are followed, at most: code may call into a large library."""
+MAX_FOLLOWED, _MOST = 2000, 1000
+"""Functions that wait, and all that is followed, at most: a library may be large."""
 _DEEPEST = 20
 """How many containers deep values are digested."""
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
-_RUNS_TEXT = frozenset(("exec", "eval", "compile", "open", "input", "globals", "__import__"))
-"""Built-in functions by which code depends on what no digest reaches."""
 _ALL_ATTRIBUTES = frozenset(
     ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
 )
 """Names with which code reads attributes of an object that it does not name."""
-_MOST = 1000
-"""Functions, classes and objects that are followed, at most: a function may reach a large library."""
 
 
 class FollowedCode:
@@ -91,6 +86,7 @@ class FollowedCode:
         self._constants: set[str] = set()
         self._parts: set[str] = set()
         self._silent: list[Any] = []
+        self._modules: list[types.ModuleType] = []
         self._by_name: set[int] = set()
         self._items = 0
         try:
@@ -123,6 +119,8 @@ class FollowedCode:
                     self._doubt(f"more than {_MOST} functions, classes and objects")
             if self.unknown or not self._read_attributes():
                 break
+        for place in questions.of_modules(self._modules, self._names):
+            self._doubt(f"code that calls {place}")
         if self._names & asked.ENVIRONMENT:
             self.lines += asked.variables(self._constants, self._parts, self._names)
         self.lines += asked.told(self._kept, self._names)
@@ -155,7 +153,10 @@ class FollowedCode:
         if depth > _DEEPEST:
             return self._doubt(f"values that lie more than {_DEEPEST} containers deep")
         if isinstance(value, types.ModuleType):
-            return f"module {value.__name__}" if known.is_library(value) else self._object(value)
+            if not known.is_library(value):
+                return self._object(value)
+            self._modules.append(value)
+            return f"module {value.__name__}"
         if isinstance(value, enum.Enum):
             own = [(name, self._text(one, depth + 1)) for name, one in asked.own_of_member(value)]
             kept = f"{value._name_} {self._text(value._value_, depth + 1)} {own or ''}"
@@ -164,6 +165,8 @@ class FollowedCode:
             return self._type(value)
         if (number := self._numbers.get(id(value))) is not None:
             return f"seen {number}"
+        if isinstance(value, questions.KINDS):
+            self._ask(value)
         if known.is_c_function(value):
             return self._c_function(value, depth)
         operator = operator_name(value)
@@ -270,8 +273,7 @@ class FollowedCode:
     # Objects ---------------------------------------------------------------------------------
 
     def _object(self, value: Any) -> str:
-        """Return the text of another object. Its attributes are read once all code is known that names
-        them."""
+        """Return the text of another object. Its attributes are read once the code that names them is."""
         if (number := self._numbers.get(id(value))) is None or not any(
             value is one for one, _ in self._objects
         ):
@@ -284,8 +286,7 @@ class FollowedCode:
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
-        """Add the attributes of an object that code names and that are not added yet; return whether there
-        were any."""
+        """Add the attributes of an object that code names and that are new; return whether there were any."""
         names = self._names - done
         number, found = self._numbers[id(value)], False
         if self._names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
@@ -312,13 +313,7 @@ class FollowedCode:
         for name, value in list(names.items()):
             if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
                 continue
-            if is_code(value) or name in (
-                "__dataclass_fields__",
-                "_fields",
-                "_field_defaults",
-                "_member_map_",
-                "__match_args__",
-            ):
+            if is_code(value) or name in OF_CLASS:
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
             self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
@@ -342,7 +337,9 @@ class FollowedCode:
         if isinstance(function, types.FunctionType):
             read = dict(read_by(function, names_in(function.__code__)))
             plain = {name: constant_value(one) for name, one in read.items()}
-            constants = "\n".join(f"{name}={one!r}" for name, one in plain.items() if type(one) in _NUMBERS)
+            constants = "\n".join(
+                f"{name}={one!r}" for name, one in plain.items() if type(one) in asked.PLAIN
+            )
             self.lines.append(constants)
             for one in read.values():
                 if is_kernel(one):
@@ -362,20 +359,25 @@ class FollowedCode:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
         for name, value in (*read_by(function, names), *imported_by(function)):
-            self.lines.append(f"{name}: {self._text(value, 1)}")
-            self._asks(value, code)
-            if name in _RUNS_TEXT and getattr(builtins, name, None) is value:
-                self._doubt(f"code that calls {name}")
+            is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
+            self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
+            self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):
             if name != "__wrapped__" or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
 
-    def _asks(self, value: Any, code: types.CodeType) -> None:
+    def _ask(self, function: Any) -> None:
+        """Add the answer of a function of a library that does not answer by its arguments alone."""
+        self.lines += [f"{place}: {self._text(one, 1)}" for place, one in asked.of_function(function)]
+        if place := questions.of_value(function):
+            self._doubt(f"code that calls {place}")
+
+    def _asks(self, name: str, value: Any, code: types.CodeType) -> None:
         """Add what code asks of a value that is a module, or the environment."""
         for place, one in asked.of_module(value, code):
             self.lines.append(f"{place}: {self._text(one, 1)}")
-            if place in asked.OF_FILES:
-                self._doubt(f"code that calls {place}")
+        for place in questions.of_path(name, value, code):
+            self._doubt(f"code that calls {place}")
         if asked.reads_environment(value, code):
             self._names.update(asked.ENVIRONMENT)
             self._constants.update(names_in(code))
@@ -395,5 +397,4 @@ class FollowedCode:
                 yield self._text(constant)
 
 
-_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)

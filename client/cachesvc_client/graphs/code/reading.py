@@ -28,12 +28,21 @@ NOT_OF_CODE = frozenset(
     )
 )  # fmt: skip
 """Attributes of every class that decide nothing that the others do not."""
+OF_CLASS = ("__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__")
+"""Attributes of a class that are no code and decide how its objects are made and matched."""
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield code and that of the functions inside of it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from codes_in(one)
 
 
 def names_in(code: types.CodeType) -> tuple[str, ...]:
     """Return the names in code and in the functions inside of it, each once."""
-    nested = (name for one in code.co_consts if isinstance(one, types.CodeType) for name in names_in(one))
-    return tuple(dict.fromkeys((*code.co_names, *nested)))
+    return tuple(dict.fromkeys(name for one in codes_in(code) for name in one.co_names))
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from . import (
     outside,
     patched,
     patched_modules,
+    programs,
     reads,
     same_objects,
     states,
@@ -54,4 +55,5 @@ GROUPS: dict[str, Callable[[random.Random], Iterable[Case]]] = {
     "untold": untold.of_untold,
     "outside": outside.of_outside,
     "below": below.of_below,
+    "programs": programs.of_programs,
 }
