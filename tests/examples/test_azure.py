@@ -19,7 +19,8 @@ from cachesvc.blobs.schemes import open_by_url
 from cachesvc.blobs.store import BlobStore, Unusable
 from cachesvc_client.wire.errors import NotFound, Unavailable
 from tests.e2e.registries import Served, serve
-from tests.services.azurite import Azurite, Headers, Lies, azurite, installed, relay
+from tests.services.azurite import Azurite, azurite, relay
+from tests.services.clouds import Headers, Lies, installed
 
 from .test_distributions import start
 from .wheels import install, passes_its_kit
@@ -39,7 +40,7 @@ def emulator() -> Iterator[Azurite]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return folders for the PYTHONPATH: the wheels of the examples, and what the store requires."""
     place = install(tmp_path_factory.mktemp("site"), "kinds/cffi", "stores/azure")
-    return f"{place}{os.pathsep}{installed() / 'site'}"
+    return f"{place}{os.pathsep}{installed("azure") / 'site'}"
 
 
 def test_the_store_passes_the_kit_that_cachesvc_ships(emulator: Azurite, site: str) -> None:
