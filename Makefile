@@ -307,7 +307,7 @@ bench-peers: $(STAMP)  ## what leaves the registry when the agents of 200 nodes 
 	@$(BIN)/python -m benchmarks.node.peers $(ARGS)
 
 bench-stores: $(STAMP) $(STORES:%=.torch/stores/%/.ready)  ## an outside store beside the library that it stands on, over the same emulator
-	@$(BIN)/python -m benchmarks.stores $(ARGS) $(STORES)
+	@for store in $(STORES); do $(BIN)/python -m benchmarks.stores $$store $(ARGS) || exit; done
 
 # With the Python that has torch for the GPU, and this project's requirements: no environment is made.
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch

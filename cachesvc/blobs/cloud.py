@@ -64,6 +64,6 @@ def prove_condition(
     raise Unusable(message, "is what answers the cloud's own store, and no proxy before it?")
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: object) -> str:
     """Return the start of an error's text as one line."""
     return " ".join(str(error).split())[:200]

@@ -18,7 +18,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -50,6 +50,8 @@ class Google:
     rights: set[str] = field(default_factory=lambda: {"storage", "sign"})
     tokens: dict[str, str] = field(default_factory=dict)
     """The scopes of each token that was given."""
+    rewritten: Callable[[str], str] = str
+    """Changes what is asked for."""
     asked: Counter[str] = field(default_factory=Counter)
     """How often each door was used: ``key``, ``metadata``, ``federation``, ``sign`` and ``link``."""
     statuses: Counter[int] = field(default_factory=Counter)
@@ -72,18 +74,25 @@ class Google:
     def bucket(self) -> str:
         """Make a bucket, and return its URL for a store."""
         name = f"packs-{secrets.token_hex(4)}"
-        self.post("/storage/v1/b?project=test", {"name": name})
+        self.ask("/storage/v1/b?project=test", {"name": name})
         return f"gs://{name}"
 
-    def post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, path: str, document: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the testbench itself."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            json.dumps(document).encode(),
-            {"Content-Type": "application/json"},
-        )
+        data = json.dumps(document).encode() if document else None
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def fault(self, operation: str, fault: str) -> Iterator[None]:
+        """Have the testbench fail once in an operation on objects, and make sure that it did."""
+        test = str(self.ask("/retry_test", {"instructions": {f"storage.objects.{operation}": [fault]}})["id"])
+        self.lies.asked = lambda _, headers, body: ({**headers, "x-retry-test-id": test}, body)
+        yield
+        self.lies = Lies()
+        assert self.ask(f"/retry_test/{test}")["completed"], "the fault has not happened"
 
     def give_token(self, scope: str) -> dict[str, Any]:
         token = secrets.token_hex(16)
@@ -92,7 +101,7 @@ class Google:
 
 
 @contextlib.contextmanager
-def testbench() -> Iterator[Google]:
+def cloud_storage() -> Iterator[Google]:
     """Start the testbench, which keeps what it is given in memory, and the proxy before it."""
     source = installed("google") / "testbench"
     with folder("testbench") as place:
@@ -171,6 +180,7 @@ def _handler(google: Google, tls: Any) -> type[BaseHTTPRequestHandler]:
             if refusal:
                 send(self, refusal[0], {"Content-Type": "application/json"}, _error(*refusal))
                 return
+            self.path = google.rewritten(self.path)
             headers, body = google.lies.asked(self.command, dict(self.headers.items()), body)
             try:
                 self.forward(headers, body)

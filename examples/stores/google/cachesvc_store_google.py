@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import functools
 import logging
+import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ import urllib3
 from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RetryError
 from google.auth import iam
 from google.auth.credentials import Signing, with_scopes_if_required
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
+from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
@@ -53,6 +54,8 @@ _CALL = {
 
 def open_url(url: str) -> GoogleBlobStore:
     """Return the store of a URL."""
+    # Else the client asks for the bucket's own metadata, by another right, for traces.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     place = urlsplit(url)
     return GoogleBlobStore(place.netloc, unquote(place.path))
 
@@ -71,12 +74,12 @@ class GoogleBlobStore:
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         with self._own_errors(""):
             self._credentials = _credentials()
-        session = AuthorizedSession(self._credentials)
-        session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
-        session.hooks["response"].append(self._keep_date)
-        # The client wants a project for what concerns buckets alone.
-        client = storage.Client(project=None, credentials=self._credentials, _http=session)
-        self._bucket = client.bucket(bucket)
+            session = AuthorizedSession(self._credentials)
+            session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
+            session.hooks["response"].append(self._keep_date)
+            # The client wants a project for what concerns buckets alone.
+            client = storage.Client(project=None, credentials=self._credentials, _http=session)
+            self._bucket = client.bucket(bucket)
         self._date = ""
         self._lock = threading.Lock()
         self._signs: Signing | None = None
@@ -230,12 +233,14 @@ class GoogleBlobStore:
         place = f"bucket {self._name}"
         if isinstance(error, GoogleAPICallError):
             return self._own_refusal(key, error)
-        if isinstance(error, DefaultCredentialsError | RefreshError):
+        if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return Unusable(f"{place}: no token: {one_line(error)}", _IDENTITY)
-        if isinstance(error, GoogleAuthError) and "signBlob" in str(error):
+        if "signBlob API" in str(error):
             return Unusable(f"{place}: IAM signs no links: {one_line(error)}", _SIGNER)
-        if isinstance(error, GoogleAuthError | requests.RequestException | urllib3.exceptions.HTTPError):
+        if isinstance(error, TransportError | requests.RequestException | urllib3.exceptions.HTTPError):
             return Unavailable(f"{place}: {one_line(error)}", "is *.googleapis.com reachable from here?")
+        if not key:  # the client refuses a name or a file
+            return Unusable(f"{place}: {one_line(error)}", "fix packs_url, or the identity's file")
         return Unavailable(f"object {key}: {one_line(error)}")
 
     def _own_refusal(self, key: str, error: GoogleAPICallError) -> CacheSvcError:
@@ -247,10 +252,10 @@ class GoogleBlobStore:
                 return its
             return missing(key)
         if status == 412:
-            return Exists(f"object {key}: refused: {one_line(error)}")
+            return Exists(f"object {key}: refused: {_words(error)}")
         if status == 416:
             return RangeInvalid(f"object {key}: range")
-        message = f"bucket {self._name}: refused: {status} {one_line(error)}"
+        message = f"bucket {self._name}: refused: {status} {_words(error)}"
         if status == 400 and key:  # bytes that do not fit to their checksum, for one
             return Unavailable(message)
         return Unusable(message, _HINTS[status]) if status in _HINTS else Unavailable(message)
@@ -302,6 +307,13 @@ _HINTS = {
     404: "create the bucket, or fix packs_url",
 }
 """Hints by the status of a refusal."""
+
+
+def _words(error: GoogleAPICallError) -> str:
+    """Return what Google says, without the request that the client puts before it."""
+    with contextlib.suppress(Exception):
+        return one_line(error.response.json()["error"]["message"])
+    return one_line(error)
 
 
 def _credentials() -> Any:
