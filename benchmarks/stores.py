@@ -1,4 +1,4 @@
-"""Compare an outside store with the library that it stands on, used bare: ``python -m benchmarks.stores azure``.
+"""Compare an outside store with the library that it stands on, used bare: ``benchmarks.stores azure``.
 
 Each moves the same bytes to and from one emulator in turn. The emulator is the same for all, so the ratio is
 what the store adds. Used bare, the library has a whole pack in memory, or passes it on in chunks as a
@@ -183,7 +183,9 @@ def _versions(name: str) -> dict[str, str]:
         azurite_json = installed(name) / "node_modules" / "azurite" / "package.json"
         emulator = {"azurite": str(json.loads(azurite_json.read_text())["version"])}
     else:
-        emulator = {"storage-testbench": (installed(name) / "testbench" / ".git" / "HEAD").read_text().strip()}
+        emulator = {
+            "storage-testbench": (installed(name) / "testbench" / ".git" / "HEAD").read_text().strip()
+        }
     return {"python": platform.python_version(), **packages, **emulator}
 
 

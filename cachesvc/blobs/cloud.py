@@ -12,7 +12,7 @@ from cachesvc_client.wire.errors import Unavailable
 from .store import BlobStore, Unusable
 
 SKEW_SECONDS = 60
-"""Clocks may differ by so much: half of what a link holds if nothing else is set."""
+"""Clocks may differ by so much: half of what a link lasts if nothing else is set."""
 
 
 class Exists(Unavailable):
@@ -40,8 +40,8 @@ def parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def compare_clocks(place: str, date: str) -> None:
-    """Raise if the store's clock, by the date of its answer, differs so much that links end before their time, or
-    long after it."""
+    """Raise if the store's clock, by the date of its answer, differs so much that links end before their
+    time, or long after it."""
     skew = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
     if abs(skew) > SKEW_SECONDS:
         hint = "set the clock of this machine (NTP): signed links hold by the store's clock"

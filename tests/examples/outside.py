@@ -17,6 +17,7 @@ from tests.e2e.registries import Served, serve
 
 from .test_distributions import start
 
+
 def serves_by_links(
     tmp_path: Path, site: str, variables: dict[str, str], client: dict[str, str], store: BlobStore
 ) -> None:

@@ -1,5 +1,5 @@
-"""Test the store for Google Cloud Storage over Google's own testbench: by the kit, with each identity, behind a
-whole registry, and with a store that lies.
+"""Test the store for Google Cloud Storage over Google's own testbench: by the kit, with each identity,
+behind a whole registry, and with a store that lies.
 
 `make test-stores` installs what this needs; without it the tests are skipped."""
 
@@ -155,7 +155,9 @@ def test_bytes_that_are_damaged_on_their_way_out_are_an_error(
         {**headers, "x-goog-emulator-instructions": "return-corrupted-data"},
         body,
     )
-    one_line(Unavailable, "object read: what was read has not the CRC32C", lambda: b"".join(store.open("read")))
+    one_line(
+        Unavailable, "object read: what was read has not the CRC32C", lambda: b"".join(store.open("read"))
+    )
     store.delete("read")
 
 
@@ -225,9 +227,7 @@ def test_a_fault_of_the_store_is_repeated(
     "fault",
     ["return-503-after-256K", "return-503-after-8300K", "return-broken-stream-final-chunk-after-1024B"],
 )
-def test_a_large_put_whose_part_breaks_off_goes_on(
-    google: Google, store: BlobStore, fault: str
-) -> None:
+def test_a_large_put_whose_part_breaks_off_goes_on(google: Google, store: BlobStore, fault: str) -> None:
     with google.fault("insert", fault):
         assert store.put("broken", [LARGE]) == len(LARGE)
     assert b"".join(store.open("broken")) == LARGE
@@ -235,7 +235,7 @@ def test_a_large_put_whose_part_breaks_off_goes_on(
 
 
 def test_a_put_that_is_killed_leaves_nothing(google: Google, site: str, tmp_path: Path) -> None:
-    """The process dies after two parts of three, at a point that it tells, and without a word to the store."""
+    """The process dies after two parts of three, where it says so, without a word to the store."""
     url = google.bucket()
     program = (
         "import sys, time; from cachesvc.blobs.schemes import open_by_url\n"
@@ -254,7 +254,7 @@ def test_a_put_that_is_killed_leaves_nothing(google: Google, site: str, tmp_path
     assert store.put("killed", [LARGE]) == len(LARGE), "its key is free"
 
 
-def test_what_an_operator_has_to_mend_is_one_line(google: Google, tmp_path: Path) -> None:
+def test_what_an_operator_has_to_mend_is_one_line(google: Google) -> None:
     absent = opened(google, "gs://absent")
     says = r"bucket absent: refused: 404 .*\(create the bucket, or fix packs_url\)"
     one_line(Unusable, says, absent.check)

@@ -1,4 +1,4 @@
-"""What the emulators of clouds share: where they are installed, and servers before them that a test makes lie."""
+"""What the emulators of clouds share: their folders, and servers before them that a test makes lie."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Change = Callable[[str, Headers, bytes], tuple[Headers, bytes]]
 
 
 def installed(store: str) -> Path:
-    """Return the folder of what the tests of a store need, ``site`` with its packages in it, or skip the test;
-    `make test-stores` installs it."""
+    """Return the folder of what the tests of a store need, its packages in ``site``, or skip the test; `make
+    test-stores` installs it."""
     if not (STORES / store / ".ready").exists():
         message = f"no emulator here: make test-stores STORES={store} installs it"
         pytest.fail(message) if os.environ.get("CACHESVC_TEST_STORES") == "required" else pytest.skip(message)

@@ -1,8 +1,8 @@
 """Run Google's own testbench of Cloud Storage behind the names of ``*.googleapis.com``.
 
-The testbench checks conditions and checksums, and neither identities nor signatures. So a proxy stands before it
-that answers for Google: it exchanges what proves an identity for tokens, signs for IAM, lets none in without a
-token or a signed URL, which it verifies by the published rules and the public key, and lies where a test says.
+The testbench checks conditions and checksums, and neither identities nor signatures. So a proxy stands
+before it that answers for Google: it exchanges what proves an identity for tokens, signs for IAM, lets in
+none without a token or a signed URL, which it verifies by the published rules and the public key, and lies.
 """
 
 from __future__ import annotations
@@ -35,12 +35,17 @@ from .process import connects, folder, free_port, running, until
 ACCOUNT = "registry@cachesvc-test.iam.gserviceaccount.com"
 ASSERTION = "the cluster's word for this pod"
 PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
-_HOSTS = ("storage.googleapis.com", "oauth2.googleapis.com", "sts.googleapis.com", "iamcredentials.googleapis.com")
+_HOSTS = (
+    "storage.googleapis.com",
+    "oauth2.googleapis.com",
+    "sts.googleapis.com",
+    "iamcredentials.googleapis.com",
+)
 
 
 @dataclass
 class Google:
-    """Google's cloud with one account and its key. ``rights``: what the account may do, where a test changes it."""
+    """Google's cloud with one account and its key. ``rights``: what the account may do."""
 
     port: int
     place: Path
@@ -234,7 +239,10 @@ def _federation(google: Google, _path: str, _headers: Any, body: bytes) -> Answe
     if asked.get("subject_token") != ASSERTION:
         return 400, {"error": "invalid_grant", "error_description": "no such token is known"}
     google.asked["federation"] += 1
-    return 200, {**google.give_token(asked["scope"]), "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
+    return 200, {
+        **google.give_token(asked["scope"]),
+        "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+    }
 
 
 def _metadata(google: Google, path: str, headers: Any, _: bytes) -> Answer:
@@ -311,7 +319,9 @@ def signature_problem(key: rsa.RSAPublicKey, method: str, path: str, headers: An
         key.verify(signature, signed.encode(), padding.PKCS1v15(), hashes.SHA256())
     except (InvalidSignature, ValueError):
         return 403, "SignatureDoesNotMatch"
-    wrong = asked["X-Goog-Algorithm"] != "GOOG4-RSA-SHA256" or asked["X-Goog-Credential"] != f"{ACCOUNT}/{scope}"
+    wrong = (
+        asked["X-Goog-Algorithm"] != "GOOG4-RSA-SHA256" or asked["X-Goog-Credential"] != f"{ACCOUNT}/{scope}"
+    )
     if wrong or "host" not in names or not 0 < int(asked["X-Goog-Expires"]) <= 604800:
         return 400, "InvalidArgument"
     now = datetime.datetime.now(datetime.UTC)
@@ -321,4 +331,3 @@ def signature_problem(key: rsa.RSAPublicKey, method: str, path: str, headers: An
 
 def _error(status: int, message: str) -> bytes:
     return json.dumps({"error": {"code": status, "message": message}}).encode()
-

@@ -1,7 +1,7 @@
 """A blob store in a bucket of Google Cloud Storage: ``gs://BUCKET[/PREFIX]``.
 
-Google's own client moves the bytes and finds the credentials. HMAC keys are not read: requests carry a token of
-the identity that the process runs as, and links are signed with its key, or by IAM where it has none.
+Google's own client moves the bytes and finds the credentials. HMAC keys are not read: requests carry a token
+of the identity that the process runs as, and links are signed with its key, or by IAM where it has none.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class GoogleBlobStore:
     def _write(self, key: str, whole: Iterator[bytes]) -> int:
         blob, head = self._blob(key), next(whole, b"")
         blob.metadata = {_MARK: secrets.token_hex(16)}
-        # The client sends a CRC32C beside the bytes, or with the last part; Google stores nothing that differs.
+        # The client sends a CRC32C with the bytes, or the last of them; Google stores nothing that differs.
         promise = {"if_generation_match": 0, "checksum": "crc32c", **_CALL}
         stream = _Stream(head, whole)
         try:
@@ -179,7 +179,9 @@ class GoogleBlobStore:
         end = start + min(READ_BYTES, READ_BYTES if length is None else length) - 1
         with self._own_errors(key):
             return bytes(
-                blob.download_as_bytes(start=start, end=end, single_shot_download=True, checksum=None, **_CALL)
+                blob.download_as_bytes(
+                    start=start, end=end, single_shot_download=True, checksum=None, **_CALL
+                )
             )
 
     def _read(self, key: str, blob: Any, start: int, length: int | None, part: bytes) -> Iterator[bytes]:
@@ -262,7 +264,7 @@ class GoogleBlobStore:
 
 
 class _Stream:
-    """Read a put's parts as a file whose end nobody knows. ``broken``: what its chunks have raised."""
+    """Read a put's parts as a file of unknown size. ``broken``: what its chunks have raised."""
 
     def __init__(self, head: bytes, rest: Iterator[bytes]) -> None:
         self._head, self._rest, self._at = head, rest, 0
