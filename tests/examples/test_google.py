@@ -223,10 +223,7 @@ def test_a_fault_of_the_store_is_repeated(
     store.delete(key)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["return-503-after-256K", "return-503-after-8300K", "return-broken-stream-final-chunk-after-1024B"],
-)
+@pytest.mark.parametrize("fault", ["return-503-after-256K", "return-503-after-8300K"])
 def test_a_large_put_whose_part_breaks_off_goes_on(google: Google, store: BlobStore, fault: str) -> None:
     with google.fault("insert", fault):
         assert store.put("broken", [LARGE]) == len(LARGE)

@@ -37,7 +37,7 @@ from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, 
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
 PART_BYTES = 8 << 20
-"""Bytes of a request of a put; objects below it take one. A put needs memory for two parts and a chunk."""
+"""Bytes of a request of a put; objects below it need one. A put needs memory for three parts."""
 READ_BYTES = 16 << 20
 """Bytes of one request of a read, which are in memory twice at once."""
 CONNECTIONS = 64
@@ -97,14 +97,12 @@ class GoogleBlobStore:
         blob.metadata = {_MARK: secrets.token_hex(16)}
         # The client sends a CRC32C with the bytes, or the last of them; Google stores nothing that differs.
         promise = {"if_generation_match": 0, "checksum": "crc32c", **_CALL}
-        stream = _Stream(head, whole)
+        size = len(head) if len(head) < PART_BYTES else None
+        stream, blob.chunk_size = _Stream(head, whole), PART_BYTES
+        del head  # a part of memory
         try:
             with self._own_errors(key):
-                if len(head) < PART_BYTES:
-                    blob.upload_from_string(head, **promise)
-                else:
-                    blob.chunk_size = PART_BYTES
-                    blob.upload_from_file(stream, **promise)
+                blob.upload_from_file(stream, size=size, **promise)
         except Exists as refusal:
             blob = self._own(key, blob.metadata[_MARK], refusal)
         except CacheSvcError:
@@ -195,6 +193,7 @@ class GoogleBlobStore:
             start, length = start + len(part), None if length is None else length - len(part)
             if len(part) < READ_BYTES or length == 0:
                 break
+            del view, part  # a third of the memory
             try:
                 part = self._part(key, blob, start, length)
             except RangeInvalid:  # the parts end with the object
