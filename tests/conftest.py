@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.prepared import folder_of_the_run
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.oci import oci_registry_server
 from tests.services.postgresql import postgresql_server
@@ -31,7 +32,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Processes that tests start, and processes of pytest's workers, collect garbage rarely and not at their end
 # (`collect_rarely.pth`), which takes a third of the CPU time of a process that imports Inductor. Those of
 # other versions of torch do as Python does, and so do benchmarks and `make demo`.
-os.environ["COLLECT_RARELY"] = "1"
+os.environ["PYTHON_COLLECT_RARELY"] = "1"
+# The folder of prepared interpreters is that of the whole run.
+folder_of_the_run()
 
 # xdist sets it, and commands would fit their tables to it.
 os.environ.pop("COLUMNS", None)

@@ -77,6 +77,12 @@ session = cachesvc_client.attach({name!r})
 print("there", flush=True)
 {ending}
 """
+CASES = [
+    pytest.param(step, ending, marks=[pytest.mark.long] * bool((row + column) % 3))
+    for row, step in enumerate(STEPS)
+    for column, ending in enumerate(ENDINGS)
+]
+"""Each step with each end. `make test` runs every third one: of each step, and of each end."""
 
 
 def variables_of(place: Path, registry: Registry, registry_relay: Relay, **more: str) -> dict[str, str]:
@@ -92,8 +98,7 @@ def variables_of(place: Path, registry: Registry, registry_relay: Relay, **more:
     }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "ending"), CASES)
 def test_a_process_ends_as_it_does_without_cachesvc(
     step, ending, bundle, command, registry, registry_relay, tmp_path
 ):

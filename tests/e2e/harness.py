@@ -22,7 +22,7 @@ SCALAR = {**QUICK, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
 """Variables of a compile without vector instructions, which saves a third of its CPU time: PyTorch does not
 probe the instructions of newer CPUs, and the compiler reads fewer headers. For tests whose processes all have
 them and that ask nothing of the CPU's instructions, which are in the fingerprint."""
-_INHERITED = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "COLLECT_RARELY")
+_INHERITED = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHON_COLLECT_RARELY")
 
 
 @dataclass

@@ -21,18 +21,21 @@ TOLERANCE = 1e-3
 
 WITHOUT_TRACES = ("base", "sgd", "foreach", "groups", "lr_in_tensor", "checkpoint", "amsgrad")
 """Steps that are recorded, among others; each is different from *base*."""
+FEW = ("base", "sgd", "foreach", "lr_in_tensor", "checkpoint", "hook", "one_gradient_missing")
+"""Steps that `make test` runs: another class, option, value, state, hook and gradient; `make test-all` runs
+all."""
 
 
 class Steps:
-    """A builder of all steps, and its bundle."""
+    """A builder of these steps, of all without a name, and its bundle."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *names: str) -> None:
         key = SigningKey.generate()
         self._key, self._place = place / "signing.key", place
         key.save(self._key)
         self._variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": str(key.public)}
         self._built = place / "built.cachesvc"
-        self.names = [*self.run("compile", self._built)["steps"]]
+        self.names = [*self.run("compile", self._built, *names)["steps"]]
 
     def run(self, what: str, bundle: Path, *names: str) -> dict[str, Any]:
         place = self._place / f"{what}-{bundle.stem}-{len(names)}"
@@ -47,18 +50,22 @@ class Steps:
         return bundle, self.run("record", bundle, *names)["not_recorded"]
 
 
-@pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(FEW, id="few"), pytest.param((), marks=pytest.mark.long, id="all")],
+)
+def steps(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Steps:
     import torch
 
     if not is_known(torch.__version__):
         pytest.skip(f"no frames on torch {torch.__version__}")
-    return Steps(tmp_path_factory.mktemp("optimizers"))
+    return Steps(tmp_path_factory.mktemp("optimizers"), *request.param)
 
 
 def test_steps_start_without_traces(steps: Steps) -> None:
-    bundle, not_recorded = steps.recorded(*WITHOUT_TRACES)
-    served = steps.run("serve", bundle, *WITHOUT_TRACES)["steps"]
+    names = [name for name in WITHOUT_TRACES if name in steps.names]
+    bundle, not_recorded = steps.recorded(*names)
+    served = steps.run("serve", bundle, *names)["steps"]
     assert {name: one["why"] for name, one in served.items() if one["traces"]} == {}, not_recorded
     assert {name: one for name, one in served.items() if one["difference"] > TOLERANCE} == {}
 

@@ -16,6 +16,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.releases import release
+from tests.prepared import prepared_variables
 
 from .harness import PROGRAMS, SCALAR, environment, run
 
@@ -47,7 +48,12 @@ class Warmed:
         command = [sys.executable, "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json"]
         result = subprocess.run(
             [*command, "--out", str(place / "out")],
-            env={**environment(place), **SCALAR, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            env={
+                **environment(place),
+                **SCALAR,
+                **prepared_variables(),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
             cwd=place / "work",
             capture_output=True,
             text=True,

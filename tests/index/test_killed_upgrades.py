@@ -75,10 +75,12 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return Database(tmp_path / "index.sqlite3", url)
 
 
-def test_an_upgrade_killed_at_each_step(empty: Database) -> None:
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 4])
+def test_an_upgrade_killed_at_each_step(empty: Database, stride: int) -> None:
+    """`make test` kills it at each fourth step."""
     pending = empty.pending()
     assert pending
-    for steps in range(1, 500):
+    for steps in range(1, 500, stride):
         database = empty.duplicate(steps)
         died = is_killed_at(steps, database)
         # The upgrade was applied completely or not at all: no database is half migrated.

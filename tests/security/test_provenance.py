@@ -185,11 +185,11 @@ def test_a_pull_request_target_job_is_not_of_main_though_its_ref_says_so(world: 
     assert "refs/heads/main" not in builder.builder + builder.source and "refs/pull/" in builder.source
 
 
-@pytest.mark.parametrize("what", ["builder", "source", "commit", "invocation"])
-def test_a_job_cannot_claim_another_job(world: World, what: str) -> None:
+def test_a_job_cannot_claim_another_job(world: World) -> None:
     secret, builder = job_of_main(world)
-    other = "d" * 40 if what == "commit" else getattr(builder, what) + "x"
-    refused(publish(world, secret, built(world, origin(replace(builder, **{what: other})))), "provenance")
+    for what in ("builder", "source", "commit", "invocation"):
+        other = "d" * 40 if what == "commit" else getattr(builder, what) + "x"
+        refused(publish(world, secret, built(world, origin(replace(builder, **{what: other})))), "provenance")
 
 
 def test_a_job_without_a_source_cannot_type_one(world: World) -> None:
@@ -326,12 +326,10 @@ def test_a_lane_is_not_held_to_the_trunks_requirement_and_does_not_leave_it(worl
     assert resolved(world).get("revisions", []) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["main", "builder=*", "builder=https://github.com/*", "ref=refs/heads/main", ""]
-)
-def test_a_namespaces_requirement_that_could_be_misread_is_refused(world: World, text: str) -> None:
-    answer = require(world, text)
-    assert answer.status_code == 422 and answer.json()["error"]["message"].startswith("require: ")
+def test_a_namespaces_requirement_that_could_be_misread_is_refused(world: World) -> None:
+    for text in ("main", "builder=*", "builder=https://github.com/*", "ref=refs/heads/main", ""):
+        answer = require(world, text)
+        assert answer.status_code == 422 and answer.json()["error"]["message"].startswith("require: "), text
 
 
 def test_a_clients_requirement_refuses_what_a_trusted_key_signed_elsewhere(world: World) -> None:
