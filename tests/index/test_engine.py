@@ -148,15 +148,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         open_sqlite(path)
 
 
-def test_an_upgrade_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index.sqlite3"
-    real = engine.command.upgrade
+    real = engine.command.stamp
 
-    def upgrade_and_fail(*arguments: object) -> None:
+    def make_and_fail(*arguments: object) -> None:
         real(*arguments)
         raise RuntimeError("power")
 
-    monkeypatch.setattr(engine.command, "upgrade", upgrade_and_fail)
+    monkeypatch.setattr(engine.command, "stamp", make_and_fail)
     with pytest.raises(RuntimeError):
         open_sqlite(path)
     monkeypatch.undo()

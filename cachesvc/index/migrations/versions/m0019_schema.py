@@ -1,0 +1,8 @@
+"""The schema of 0.1.0. A new database has the newest tables at once, so the first step does nothing."""
+
+revision = "0019"
+down_revision = None
+
+
+def upgrade() -> None:
+    pass
