@@ -289,6 +289,9 @@ class KindState(KindUses):
     Every method does nothing by default, so a kind overrides what it has.
     """
 
+    part: UsesAccepted | None = None
+    """What uses the accepted files, for a kind that leaves them to one part."""
+
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
 
@@ -305,12 +308,18 @@ class KindState(KindUses):
 
     def leave_folder(self) -> None:
         """Forget the folder that was used so far, in which nothing was compiled."""
+        if self.part is not None:
+            self.part.refuse_all()
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the compilers to use these files, which a verified revision has installed in ``root``."""
+        if self.part is not None:
+            self.part.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat files of these paths and records of these keys as never used, since their code is wrong."""
+        if self.part is not None:
+            self.part.forget(paths)
 
     def switched_off(self) -> str:
         """Return the setting that keeps the compiler from its own cache in this process, or an empty text."""

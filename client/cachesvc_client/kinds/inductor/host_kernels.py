@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
-from ..rules import host_id, is_newer
-from .rules import HOST_FOLDER, RULES
+from ..rules import HOST_FOLDER, host_id, is_newer
+from .rules import RULES
 from .settings import switched_off
 from .used_files import UsedFiles
 from .versions import HOST_KERNEL_PARAMETERS

@@ -19,7 +19,7 @@ from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..look_ups import LookUps
 from ..rules import AcceptedFolders
-from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
+from .rules import MADE, MANIFEST, RULES, files_of
 from .versions import BACKENDS, CPU, CUDA, Backend
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Kernels(LookUps):
         """Folders, below the kind's folder, of the accepted kernels that TileLang loaded."""
         self.compiled: dict[str, CompiledKernel] = {}
         """Kernels that were compiled here, by ``<key>/<made>``."""
-        self._accepted = AcceptedFolders(RULES, MADE, HOST_FOLDER)
+        self._accepted = AcceptedFolders(RULES, MADE)
         """The folders that may hold the kernel of a key."""
         self._callbacks: dict[str, Any] = {}
         """TileLang's own functions that compile for CUDA."""
