@@ -290,7 +290,7 @@ class KindState(KindUses):
     """
 
     part: UsesAccepted | None = None
-    """What uses the accepted files, for a kind that leaves them to one part."""
+    """What uses the accepted files, for a kind with one such part."""
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
