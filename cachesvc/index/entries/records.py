@@ -53,10 +53,10 @@ _NAMES: dict[str, Callable[[str], object]] = {
 def record_of(record: type[_Record], row: Any, **others: object) -> _Record:
     """Return a record of an entry or a revision: its fields are the columns of a row that have their names,
     and ``others``. The query says which columns a row has, so one that is not for operators is not in it."""
-    values = dict(others)
+    columns, values = row._mapping, dict(others)
     for field in fields(record):  # type: ignore[arg-type]
-        if field.name in row._mapping and field.name not in others:
-            value = row._mapping[field.name]
+        if field.name in columns and field.name not in others:
+            value = columns[field.name]
             if (named := _NAMES.get(field.name)) is not None:
                 value = named(value) if value else None
             values[field.name] = tuple(value) if isinstance(value, list) else value
