@@ -79,12 +79,10 @@ class Extensions(Libraries):
         return answer
 
     def _read(self, call: imports.Call) -> BuildRequest | None:
-        import inspect
-
         from ..builds.flags import Doubt
         from .request import read_request
 
-        arguments = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+        arguments = call.arguments
         if arguments.get("is_standalone"):
             return None
         try:
@@ -138,15 +136,13 @@ def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
 
     PyTorch's own records stay as they are.
     """
-    import inspect
-
     module = _module()
     versioner = module.ExtensionVersioner()
     before = module.JIT_EXTENSION_VERSIONER.entries.get(request.name)
     ours = before is not None and isinstance(before.hash, _LoadedHash)
     if before is not None:
         versioner.entries[request.name] = before._replace(hash=before.hash.of_pytorch) if ours else before
-    given = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+    given = call.arguments
     versioner.bump_version_if_changed(
         request.name,
         [str(source) for source in request.sources],
