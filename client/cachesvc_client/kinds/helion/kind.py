@@ -10,7 +10,8 @@ from ...hooks import imports
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Activity, Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
+from ..look_ups import LatePart
 from .rules import RULES
 
 if TYPE_CHECKING:
