@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from cachesvc_client.trust.accept import Accepted
 from cachesvc_client.wire.codec import canonical
@@ -13,9 +12,6 @@ from cachesvc_client.wire.manifest.records import Frame, PackRecord
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.requests.node_list import ListedRevision, NodeList, sorted_rows
 from cachesvc_client.wire.requests.protocol import ResolvedRevision
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .emptiness import knows_schema, open_empty, require_empty
+from cachesvc.index.engine import knows_schema
+
+from .emptiness import open_empty, require_empty
 from .folders import has_store, key_files, key_path, require_registry, signing_key_path
 from .opening import check_backends, migrate_index, open_registry, open_running, open_store
 

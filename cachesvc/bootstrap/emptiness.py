@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Meter
-from cachesvc.index import engine
 from cachesvc.index.engine import (
     holds_tables,
     open_postgresql,
@@ -61,11 +60,6 @@ def open_empty(settings: Settings) -> Iterator[tuple[Callable[[], Index], BlobSt
         if opened:
             os.replace(unfinished, index_file(settings))
             sync_folder(settings.data)
-
-
-def knows_schema(schema: str) -> bool:
-    """Returns whether this code knows a migration of the index, and so the tables and columns up to it."""
-    return engine.knows_schema(schema)
 
 
 def require_empty(settings: Settings) -> None:

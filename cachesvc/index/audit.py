@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.access import AuditRecord
 
-from .sql import may_delete, run_change
+from .sql import Rows, may_delete
 from .tables import AuditRow
 
 
-class Audit:
+class Audit(Rows):
     """The audit log. Its rows are never changed, and deleted after years."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, at: int, by: str, action: str, namespace: str, subject: str, **details: object) -> None:
         """Adds a row in the transaction of the action: both are committed, or neither."""
@@ -59,4 +56,4 @@ class Audit:
         PostgreSQL may delete no line."""
         if not may_delete(self._session, str(AuditRow.__tablename__)):
             return 0
-        return run_change(self._session, sa.delete(AuditRow).where(col(AuditRow.at) < before))
+        return self._change(sa.delete(AuditRow).where(col(AuditRow.at) < before))

@@ -16,7 +16,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.requests.claims import ClaimRef, ClaimSubject
 
-from .sql import run_change, run_on_driver, upsert
+from .sql import Rows, run_on_driver, upsert
 from .tables import ClaimRow
 
 _BATCH = 500
@@ -31,12 +31,12 @@ def _fulfil(number: int) -> Any:
     return fulfilled.returning(col(ClaimRow.key))
 
 
-class Claims:
+class Claims(Rows):
     """The claims. Every method but ``states`` is one statement; each reads the database's clock at its
     moment."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        super().__init__(session)
         self._dialect = session.get_bind().dialect.name
         self._table: Any = ClaimRow.__table__  # type: ignore[attr-defined]
 
@@ -49,7 +49,7 @@ class Claims:
         fence, also above those of deleted rows: it is at least the clock. The same holder keeps its fence.
         """
         now, table = self._clock(), self._table.c
-        insert = upsert(self._table, self._dialect).values(
+        insert = upsert(self._session, ClaimRow).values(
             key=subject.key,
             namespace=subject.namespace,
             name=subject.name,
@@ -93,7 +93,7 @@ class Claims:
         if done:
             ended["done"] = True
         statement = sa.update(self._table).where(*self._current(shown)).values(**ended)
-        return bool(run_change(self._session, statement))
+        return bool(self._change(statement))
 
     def fulfil(self, keys: Sequence[Digest]) -> list[Digest]:
         """Marks claims as served by a publication, and returns those that exist."""
@@ -115,7 +115,7 @@ class Claims:
         claims: dict[Digest, tuple[Claim, int]] = {}
         for begin in range(0, len(keys), _BATCH):
             some = self._select().where(self._table.c.key.in_(keys[begin : begin + _BATCH]))
-            for row in self._session.connection().execute(some):
+            for row in self._run(some):
                 claim = _claim(row)
                 claims[claim.key] = claim, row.now
         return claims
@@ -126,7 +126,7 @@ class Claims:
         query = sa.select(sa.func.count()).where(
             table.token == token, table.holder != "", table.expires > self._clock()
         )
-        return int(self._session.connection().execute(query.select_from(self._table)).scalar() or 0)
+        return int(self._run(query.select_from(self._table)).scalar() or 0)
 
     def all_live(self, namespace: str, limit: int) -> list[tuple[Claim, int]]:
         """Returns the claims that hold now, each with the clock, the newest first; ``*``: of all
@@ -136,12 +136,12 @@ class Claims:
         if namespace != ANY:
             query = query.where(table.namespace == namespace)
         query = query.order_by(table.taken.desc(), table.key).limit(limit)
-        return [(_claim(row), row.now) for row in self._session.connection().execute(query)]
+        return [(_claim(row), row.now) for row in self._run(query)]
 
     def forget(self, seconds: int) -> int:
         """Deletes the claims that ended more than ``seconds`` ago, and returns how many."""
         over = sa.delete(ClaimRow).where(col(ClaimRow.expires) < self._clock() - seconds)
-        return run_change(self._session, over)
+        return self._change(over)
 
     def _current(self, shown: ClaimRef) -> tuple[Any, ...]:
         table = self._table.c
@@ -152,7 +152,7 @@ class Claims:
 
     def _first(self, statement: Any) -> tuple[Claim, int] | None:
         self._session.flush()
-        row: Any = self._session.connection().execute(statement).first()
+        row: Any = self._run(statement).first()
         return (_claim(row), row.now) if row is not None else None
 
     def _clock(self) -> sa.ColumnElement[int]:

@@ -25,6 +25,7 @@ from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavai
 
 from . import poolers
 from .rights import demand_rights
+from .tables import metadata
 from .unit import Index, message_of, own_error
 
 _log = logging.getLogger("cachesvc.index")
@@ -272,6 +273,7 @@ def _errors_at_opening(engine: sa.Engine) -> Iterator[None]:
 
 
 def _upgrade(engine: sa.Engine) -> None:
+    """Make the tables of a new database, or run the steps that an older schema lacks, in one transaction."""
     with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
         config = _alembic(folder)
         known = ScriptDirectory.from_config(config)
@@ -284,8 +286,11 @@ def _upgrade(engine: sa.Engine) -> None:
             if connection.dialect.name == "postgresql":
                 _take_turns(connection)
             current = MigrationContext.configure(connection).get_current_revision()
-            if not _is_current(known, current):
-                config.attributes["connection"] = connection
+            config.attributes["connection"] = connection
+            if current is None:
+                metadata.create_all(connection, checkfirst=False)  # tables without a version are refused
+                command.stamp(config, "head")
+            elif not _is_current(known, current):
                 command.upgrade(config, "head")
 
 

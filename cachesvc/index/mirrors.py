@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY
 from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 
 from .entries.places import OFFER_FACTS
-from .sql import insert_unless_there, run_change, upsert
+from .sql import Rows, insert_unless_there, upsert, within
 from .tables import (
     EntryRow,
     MirrorRow,
@@ -52,11 +51,8 @@ class MirroredHead(NamedTuple):
     why: str | None
 
 
-class Mirrors:
+class Mirrors(Rows):
     """What other registries mirror of this one, and what this one mirrors."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     # What others mirror.
 
@@ -105,11 +101,10 @@ class Mirrors:
             col(EntryRow.entry) > after,
             sa.or_(col(RevisionRow.expires).is_(None), col(RevisionRow.expires) > now),
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        query = within(query, col(EntryRow.namespace), namespace)
         if lanes is not None:
             query = query.where(col(EntryRow.lane).in_(lanes))
-        rows = self._session.connection().execute(query.limit(limit))
+        rows = self._run(query.limit(limit))
         return [ListedHead(*row) for row in rows]
 
     # What this registry mirrors.
@@ -122,10 +117,10 @@ class Mirrors:
 
     def note_look(self, upstream: str, looked: int | None) -> None:
         """Records what is mirrored, and when a look succeeded."""
-        run_change(self._session, sa.delete(MirrorRow).where(col(MirrorRow.upstream) != upstream))
+        self._change(sa.delete(MirrorRow).where(col(MirrorRow.upstream) != upstream))
         if insert_unless_there(self._session, MirrorRow, upstream=upstream, looked=looked):
             return
-        run_change(self._session, sa.update(MirrorRow).values(looked=looked))
+        self._change(sa.update(MirrorRow).values(looked=looked))
 
     def holds_registry(self) -> bool:
         """Returns whether this index is in use: as a registry of its own, or as a mirror."""
@@ -149,19 +144,19 @@ class Mirrors:
             query = query.where(col(EntryRow.entry) <= until)
         return {
             Digest(row[0]): MirroredHead(Digest(row[1]), row[2], None if row[3] is None else row[4] or "")
-            for row in self._session.connection().execute(query)
+            for row in self._run(query)
         }
 
     def replace_files(self, role: str) -> None:
         """Removes the trust files of a role that is not the root, for the one that takes their place."""
-        run_change(self._session, sa.delete(TrustFileRow).where(col(TrustFileRow.role) == role))
+        self._change(sa.delete(TrustFileRow).where(col(TrustFileRow.role) == role))
 
     def place_pack(self, revision: Digest, before: str, key: str) -> bool:
         """Moves a revision from one object to another; false if it is not at the first one (any more)."""
         row = sa.update(RevisionRow).where(
             col(RevisionRow.revision) == revision, col(RevisionRow.pack_key) == before
         )
-        return bool(run_change(self._session, row.values(pack_key=key)))
+        return bool(self._change(row.values(pack_key=key)))
 
     def packs(self) -> list[tuple[Digest, str, int]]:
         """Returns (revision, key, bytes) of the packs that are here, those that were offered longest ago
@@ -171,21 +166,21 @@ class Mirrors:
             .where(col(RevisionRow.pack_key).not_like(f"{ABSENT}%"))
             .order_by(sa.func.coalesce(col(RevisionRow.last_used), 0), col(RevisionRow.revision))
         )
-        return [(Digest(row[0]), row[1], row[2]) for row in self._session.connection().execute(query)]
+        return [(Digest(row[0]), row[1], row[2]) for row in self._run(query)]
 
     def pack_totals(self) -> tuple[int, int]:
         """Returns number and bytes of the packs that are here."""
         query = sa.select(sa.func.count(), sa.func.sum(col(RevisionRow.pack_size))).where(
             col(RevisionRow.pack_key).not_like(f"{ABSENT}%")
         )
-        number, size = self._session.connection().execute(query).one()
+        number, size = self._run(query).one()
         return int(number), int(size or 0)
 
     def unplaced(self, key: str) -> None:
         """Adds the row of an object without bytes, which a revision names until its pack is here."""
         self._session.flush()
         values = {"key": key, "leased_until": 0, "state": "live"}
-        self._session.connection().execute(sa.insert(ObjectRow), values)
+        self._run(sa.insert(ObjectRow), values)
 
     # Tokens of the registry that is mirrored.
 
@@ -196,22 +191,19 @@ class Mirrors:
 
     def keep_token(self, secret_hash: str, token: str, checked: int) -> None:
         """Records that a token was confirmed."""
-        connection = self._session.connection()
         values = {"token": token, "checked": checked}
-        insert = upsert(UpstreamTokenRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
-        insert = insert.values(secret_hash=secret_hash, **values)
-        connection.execute(insert.on_conflict_do_update(index_elements=["secret_hash"], set_=values))
+        insert = upsert(self._session, UpstreamTokenRow).values(secret_hash=secret_hash, **values)
+        self._run(insert.on_conflict_do_update(index_elements=["secret_hash"], set_=values))
 
     def forget_token(self, secret_hash: str) -> None:
         """Forgets a token that counts no more."""
-        run_change(
-            self._session,
+        self._change(
             sa.delete(UpstreamTokenRow).where(col(UpstreamTokenRow.secret_hash) == secret_hash),
         )
 
     def forget_tokens(self, before: int) -> None:
         """Forgets the tokens that were not confirmed since ``before``."""
-        run_change(self._session, sa.delete(UpstreamTokenRow).where(col(UpstreamTokenRow.checked) < before))
+        self._change(sa.delete(UpstreamTokenRow).where(col(UpstreamTokenRow.checked) < before))
 
 
 def _number(value: Any) -> Any:

@@ -11,6 +11,27 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel
 
+from cachesvc.domain.access import ANY
+
+
+class Rows:
+    """Queries and changes of rows in one transaction, which its caller begins and ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _run(self, statement: Any, values: Any = None) -> Any:
+        """Run a statement. Its result is ``Any``: types of rows would not tell one column from another."""
+        return self._session.connection().execute(statement, values)
+
+    def _change(self, statement: sa.Update | sa.Delete) -> int:
+        return run_change(self._session, statement)
+
+
+def within(query: Any, column: Any, namespace: str) -> Any:
+    """Return the query for the rows of one namespace by a column; for ``*`` as it is."""
+    return query if namespace == ANY else query.where(column == namespace)
+
 
 def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -> bool:
     """Inserts a row unless there is one with its key, so that no concurrent transaction fails. Returns
@@ -26,12 +47,22 @@ def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -
 @functools.cache
 def _insert(kind: type[SQLModel], dialect: str) -> Any:
     """Builds the statement, once: a commit runs three of them."""
-    return upsert(kind.__table__, dialect).on_conflict_do_nothing()  # type: ignore[attr-defined]
+    return _insert_of(kind, dialect).on_conflict_do_nothing()
 
 
-def upsert(table: Any, dialect: str) -> Any:
+def insert_new(session: Session, kind: type[SQLModel], rows: Sequence[Mapping[str, object]]) -> None:
+    """Inserts those of the rows whose key is not there."""
+    if rows:
+        session.connection().execute(upsert(session, kind).on_conflict_do_nothing(), rows)
+
+
+def upsert(session: Session, kind: type[SQLModel]) -> Any:
     """Returns an ``INSERT`` that can say what is to be done ``ON CONFLICT``."""
-    return (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
+    return _insert_of(kind, session.connection().dialect.name)
+
+
+def _insert_of(kind: Any, dialect: str) -> Any:
+    return (postgresql.insert if dialect == "postgresql" else sqlite.insert)(kind.__table__)
 
 
 def take_turns(session: Session) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY
 from cachesvc.schema.webhooks import WebhookRecord
 
 from .entries.entries import between_spaces
-from .sql import run_change, run_on_driver
+from .sql import Rows, run_on_driver, within
 from .tables import DeliveryRow, WebhookRow
 
 MOST_WAITING = 10_000
@@ -41,15 +40,12 @@ class Delivery:
     tries: int
 
 
-class Webhooks:
+class Webhooks(Rows):
     """The webhooks, and their events in the order in which they were committed.
 
     An event's row is written in the transaction of what happened, so that both exist or neither. It refers to
     its webhook by no foreign key: to remove a webhook must not fail a publication that has just found it.
     """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, record: WebhookRecord, secret: str) -> None:
         """Adds a webhook."""
@@ -74,20 +70,19 @@ class Webhooks:
     def all(self, namespace: str) -> list[WebhookRecord]:
         """Returns the webhooks of one namespace, or for ``*`` all, oldest first; with what waits."""
         query = select(WebhookRow).order_by(col(WebhookRow.created), col(WebhookRow.webhook))
-        if namespace != ANY:
-            query = query.where(WebhookRow.namespace == namespace)
+        query = within(query, col(WebhookRow.namespace), namespace)
         waiting, dead = self._counts()
         return [self._record(row, waiting, dead) for row in self._session.exec(query)]
 
     def count(self, namespace: str) -> int:
         """Counts the webhooks of exactly this namespace, or of exactly ``*``."""
         query = sa.select(sa.func.count()).where(col(WebhookRow.namespace) == namespace)
-        return int(self._session.connection().execute(query).scalar_one())
+        return int(self._run(query).scalar_one())
 
     def remove(self, webhook: str) -> None:
         """Removes a webhook with its events."""
-        run_change(self._session, sa.delete(DeliveryRow).where(col(DeliveryRow.webhook) == webhook))
-        run_change(self._session, sa.delete(WebhookRow).where(col(WebhookRow.webhook) == webhook))
+        self._change(sa.delete(DeliveryRow).where(col(DeliveryRow.webhook) == webhook))
+        self._change(sa.delete(WebhookRow).where(col(WebhookRow.webhook) == webhook))
 
     def interested(self, namespace: str, kind: str) -> list[str]:
         """Returns the webhooks that get an event of this kind in this namespace, without those for which too
@@ -101,12 +96,12 @@ class Webhooks:
             {"webhook": webhook, "event": event, "kind": kind, "at": at, "body": body.decode(), "due": at}
             for webhook in webhooks
         ]
-        self._session.connection().execute(sa.insert(DeliveryRow), [{**row, "tries": 0} for row in rows])
+        self._run(sa.insert(DeliveryRow), [{**row, "tries": 0} for row in rows])
 
     def anything_due(self, now: int) -> bool:
         """Returns whether `take` would find a webhook. Changes and locks nothing: every worker asks every two
         seconds."""
-        return self._session.connection().execute(_due(now).limit(1)).first() is not None
+        return self._run(_due(now).limit(1)).first() is not None
 
     def take(self, now: int, until: int) -> Receiver | None:
         """Takes a webhook that has an event to send now, until ``until`` at most; ``None`` if there is none.
@@ -114,7 +109,7 @@ class Webhooks:
         # The one that was served longest ago, so that none waits for ever.
         ordered = _due(now).order_by(sa.func.coalesce(col(WebhookRow.busy), 0), col(WebhookRow.webhook))
         locked = ordered.limit(1).with_for_update(skip_locked=True, of=WebhookRow)
-        row: Any = self._session.connection().execute(locked).first()
+        row: Any = self._run(locked).first()
         if row is None:
             return None
         self.hold(row[0], until)
@@ -123,7 +118,7 @@ class Webhooks:
     def hold(self, webhook: str, until: int) -> None:
         """Keeps a webhook from other workers until ``until``; until now: gives it back."""
         this = sa.update(WebhookRow).where(col(WebhookRow.webhook) == webhook)
-        run_change(self._session, this.values(busy=until))
+        self._change(this.values(busy=until))
 
     def next_of(self, webhook: str, now: int) -> Delivery | None:
         """Returns the oldest event that a receiver is to get now."""
@@ -143,31 +138,29 @@ class Webhooks:
             .order_by(col(DeliveryRow.id))
             .limit(1)
         )
-        row: Any = self._session.connection().execute(query).first()
+        row: Any = self._run(query).first()
         return Delivery(row[0], row[1], row[2], str(row[3]).encode(), row[4]) if row else None
 
     def delivered(self, webhook: str, number: int, now: int) -> None:
         """Records that a receiver got an event."""
-        run_change(self._session, sa.delete(DeliveryRow).where(col(DeliveryRow.id) == number))
+        self._change(sa.delete(DeliveryRow).where(col(DeliveryRow.id) == number))
         this = sa.update(WebhookRow).where(col(WebhookRow.webhook) == webhook)
-        run_change(self._session, this.values(failures=0, retry=None, last_delivered=now, last_error=""))
+        self._change(this.values(failures=0, retry=None, last_delivered=now, last_error=""))
 
     def failed(self, webhook: str, number: int, said: str, due: int, retry: int, dead: int | None) -> None:
         """Records that a try failed: the event is sent again at ``due``, or given up at ``dead``; its
         receiver gets nothing before ``retry``."""
         event = sa.update(DeliveryRow).where(col(DeliveryRow.id) == number)
-        run_change(self._session, event.values(tries=col(DeliveryRow.tries) + 1, due=due, dead=dead))
+        self._change(event.values(tries=col(DeliveryRow.tries) + 1, due=due, dead=dead))
         this = sa.update(WebhookRow).where(col(WebhookRow.webhook) == webhook)
         values = {"failures": col(WebhookRow.failures) + 1, "retry": retry, "last_error": said}
-        run_change(self._session, this.values(values))
+        self._change(this.values(values))
 
     def forget(self, dead_before: int) -> int:
         """Deletes the events that were given up before ``dead_before``, and those whose webhook is gone;
         returns how many."""
         there = sa.exists().where(col(WebhookRow.webhook) == col(DeliveryRow.webhook))
-        return run_change(
-            self._session, sa.delete(DeliveryRow).where(sa.or_(col(DeliveryRow.dead) < dead_before, ~there))
-        )
+        return self._change(sa.delete(DeliveryRow).where(sa.or_(col(DeliveryRow.dead) < dead_before, ~there)))
 
     def backlog(self) -> tuple[int, int | None, int]:
         """Returns, over all webhooks: how many events wait, when the oldest of them happened, and how many
@@ -184,7 +177,7 @@ class Webhooks:
             sa.func.count(),
             sa.func.min(col(DeliveryRow.at)),
         ).group_by(col(DeliveryRow.webhook), col(DeliveryRow.dead).is_not(None))
-        rows: list[Any] = list(self._session.connection().execute(query))
+        rows: list[Any] = list(self._run(query))
         waiting = {webhook: (int(count), int(at)) for webhook, gone, count, at in rows if not gone}
         return waiting, {webhook: int(count) for webhook, gone, count, _ in rows if gone}
 

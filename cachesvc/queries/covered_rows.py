@@ -8,20 +8,16 @@ from collections.abc import Sequence
 from cachesvc.schema.entries import EntryPage, EntryRecord
 from cachesvc.schema.wanted import SeenEnvironment
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import Lane, Name
 
 from .registry_calls import all_pages
 
 
 def seen_environments(remote: Remote, name: Name, lane: Lane | None) -> Sequence[SeenEnvironment]:
-    """Return the environments that reported starts; none of a registry of a release that lists none."""
+    """Return the environments that reported starts."""
     query = {"name": name.name, "tag": name.tag, **({"lane": lane} if lane else {})}
     path = f"/v1/namespaces/{name.namespace}/environments?{urllib.parse.urlencode(query)}"
-    try:
-        return remote.rows(path, SeenEnvironment)
-    except NotFound:
-        return ()
+    return remote.rows(path, SeenEnvironment)
 
 
 def entry_records(remote: Remote, name: Name) -> list[EntryRecord]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cachesvc.domain.offers import withheld as withheld_from_all
 from cachesvc.index.entries.heads import FEW, Candidate, Group, Heads, Place, Slot
@@ -45,6 +45,9 @@ USED_STEP_SECONDS = 6 * 3600
 """Seconds between two records that a revision was offered or used: not every start writes one."""
 
 
+_T = TypeVar("_T")
+
+
 class Large(NamedTuple):
     """Says that an answer has ``size`` bytes of envelopes, and is made when these have their place."""
 
@@ -52,10 +55,20 @@ class Large(NamedTuple):
 
 
 def resolve_each(
-    registry: Registry, requests: Sequence[ResolveRequest], *, to_starts: bool = True
+    registry: Registry, requests: Sequence[ResolveRequest]
 ) -> Iterator[ResolveAnswer | CacheSvcError]:
-    """Yields the answer to each request, or its error. The database is read for all requests at once: its
-    error is the error of all of them.
+    """Yields what :func:`resolve_small` does, with answers of every size and for no one's use: no service
+    asks."""
+    for answer in resolve_small(registry, requests, None, to_starts=False):
+        assert not isinstance(answer, Large)
+        yield answer
+
+
+def resolve_small(
+    registry: Registry, requests: Sequence[ResolveRequest], most: int | None, *, to_starts: bool = True
+) -> Iterator[ResolveAnswer | Large | CacheSvcError]:
+    """Yields the answer to each request, or its error, and `Large` for an answer with more than ``most``
+    bytes of envelopes. The database is read for all requests at once: its error is the error of all of them.
 
     An answer has the compatible heads: those of the request's model first, then the newest. The other
     heads are rejected, the nearest first; of a name with many, one of each partition. A lane's entry hides
@@ -64,27 +77,9 @@ def resolve_each(
     name has no entry under any of the tags; a request by entries or by keys never gives it. ``to_starts``:
     whether services ask, and so what is offered counts as used.
     """
-    for answer in resolve_small(registry, requests, None, to_starts=to_starts):
-        assert not isinstance(answer, Large)
-        yield answer
-
-
-def resolve_small(
-    registry: Registry, requests: Sequence[ResolveRequest], most: int | None, *, to_starts: bool = True
-) -> Iterator[ResolveAnswer | Large | CacheSvcError]:
-    """Yields what :func:`resolve_each` does, and `Large` for an answer with more than ``most`` bytes of
-    envelopes."""
-    try:
-        candidates = _candidates_of_each(registry, requests)
-    except CacheSvcError as error:
-        yield from [error] * len(requests)
-        return
-    for request, few in zip(requests, candidates, strict=True):
-        try:
-            heads = few if isinstance(few, _Candidates) else _of_many_heads(registry, request, few)
-            yield _judge(registry, request, heads, to_starts, most)
-        except CacheSvcError as error:
-            yield error
+    return _judge_each(
+        registry, requests, lambda request, heads: _judge(registry, request, heads, to_starts, most)
+    )
 
 
 class Offers(NamedTuple):
@@ -96,18 +91,35 @@ class Offers(NamedTuple):
 
 def offers_each(registry: Registry, requests: Sequence[ResolveRequest]) -> Iterator[Offers | CacheSvcError]:
     """Yields for each request what its environment would be offered now, without envelopes and for no one's
-    use. Errors are as of :func:`resolve_each`, but a name without entries offers nothing."""
+    use. Errors are as of :func:`resolve_small`, but a name without entries offers nothing."""
+
+    def judge(request: ResolveRequest, candidates: _Candidates) -> Offers:
+        fitting, _ = _compare_all(_overlay(_live(registry, candidates.heads)), request)
+        return Offers(_withhold(registry, fitting, request)[0], candidates.left_out)
+
+    return _judge_each(registry, requests, judge)
+
+
+def _judge_each(
+    registry: Registry, requests: Sequence[ResolveRequest], judge: Callable[[ResolveRequest, _Candidates], _T]
+) -> Iterator[_T | CacheSvcError]:
+    """Yields what ``judge`` makes of each request and its candidates, or the error."""
     try:
         candidates = _candidates_of_each(registry, requests)
     except CacheSvcError as error:
         yield from [error] * len(requests)
         return
     for request, few in zip(requests, candidates, strict=True):
-        found = few if isinstance(few, _Candidates) else _of_many_heads(registry, request, few)
-        _, heads, left_out = found
-        live = [row for row in heads if row.expires is None or row.expires > registry.clock()]
-        fitting, _ = _compare_all(_overlay(live), request)
-        yield Offers(_withhold(registry, fitting, request)[0], left_out)
+        try:
+            heads = few if isinstance(few, _Candidates) else _of_many_heads(registry, request, few)
+            yield judge(request, heads)
+        except CacheSvcError as error:
+            yield error
+
+
+def _live(registry: Registry, heads: Iterable[Candidate]) -> list[Candidate]:
+    """Returns the heads that have not expired."""
+    return [row for row in heads if row.expires is None or row.expires > registry.clock()]
 
 
 class _Candidates(NamedTuple):
@@ -125,8 +137,7 @@ def _judge(
     tag, heads, left_out = candidates
     if tag is None and not request.entries and not request.keys:
         raise _unknown(registry, request)
-    live = [row for row in heads if row.expires is None or row.expires > registry.clock()]
-    fitting, mismatched = _compare_all(_overlay(live), request)
+    fitting, mismatched = _compare_all(_overlay(_live(registry, heads)), request)
     offered, withheld = _withhold(registry, fitting, request)
     rejected = (*withheld, *mismatched)[:MAX_REJECTED]
     offered.sort(key=lambda row: (not _is_of(row, request), *newest_first(row.at, row.entry)))

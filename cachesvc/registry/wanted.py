@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import KEPT_DAYS
-from cachesvc.index.starts.cold_starts import ColdRecord, CompiledAllTheSame
+from cachesvc.index.starts.cold_starts import ColdRecord
 from cachesvc.schema.wanted import MAX_SEEN, MAX_WANTED_ROWS, SeenEnvironment, WantedAnswer, WantedTarget
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError
@@ -46,7 +46,7 @@ def list_wanted(
         models = [model for row in cold for model in row.models]
         targets = unit.cold_starts.targets_of(name, lane, list(dict.fromkeys(models)))
     judged = cold[:MAX_WANTED_ROWS]
-    rows = [*_still_cold(registry, name, judged, targets), *(_of_an_entry(name, row) for row in useless)]
+    rows = [*_still_cold(registry, name, judged, targets), *useless]
     rows.sort(key=lambda row: (-row.spent, -row.starts, row.target or "", row.environment))
     more = len(cold) - len(judged) + max(0, len(rows) - MAX_WANTED_ROWS)
     return WantedAnswer(tuple(rows[:MAX_WANTED_ROWS]), more)
@@ -119,17 +119,3 @@ def _offers(registry: Registry, name: Name, rows: Sequence[ColdRecord]) -> Itera
             before = offers[number]
             offers[number] = Offers([*before.heads, *answer.heads], before.left_out + answer.left_out)
     yield from offers
-
-
-def _of_an_entry(name: Name, row: CompiledAllTheSame) -> WantedTarget:
-    return WantedTarget(
-        *(name.namespace, name.name, name.tag, row.environment, row.starts),
-        target=row.target,
-        spent=round(row.spent, 3),
-        last_seen=row.last_seen,
-        facts=row.facts,
-        fingerprint=row.fingerprint,
-        lane=row.lane,
-        entry=row.entry,
-        why=row.why,
-    )

@@ -45,7 +45,7 @@ def cover(
     else:
         environments = entries.environments(reported, registry.clock() - COLD_SECONDS)
     shown = environments[begin : begin + most]
-    answers = resolve_each(registry, [entries.request(one.facts) for one in shown], to_starts=False)
+    answers = resolve_each(registry, [entries.request(one.facts) for one in shown])
     rows = []
     for one, answer in zip(shown, answers, strict=True):
         if isinstance(answer, CacheSvcError):

@@ -41,7 +41,7 @@ def explain(
     here = facts_of_environment(viewer, name, lane, environment, rows)
     request = CoveredEntries(name, lane, (), ()).request(environment_facts(here))
     asked_at_start = replace(request, most=MAX_RESOLVED)  # without the entries of older models
-    [answer] = resolve_each(viewer.registry, [asked_at_start], to_starts=False)
+    [answer] = resolve_each(viewer.registry, [asked_at_start])
     if isinstance(answer, CacheSvcError):
         raise answer
     kept_out = not_installed(answer, rows, {})

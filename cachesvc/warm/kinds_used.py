@@ -10,7 +10,7 @@ from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass, is_compiled_again
 from cachesvc_client.hooks.kind_counts import Count
 
-rule_of = kinds.rule_of
+rule_of, is_recorded = kinds.rule_of, kinds.is_recorded
 REFUSED = kinds.REFUSED
 DISTRIBUTIONS = tuple(name for kind in kinds.KINDS for name in kind.distributions)
 """The distributions that decide what kinds compile."""
@@ -82,11 +82,6 @@ def holds_choices(kind: str, path: str) -> bool:
     """Return whether the file holds what the compiler chose by timing, which differs from run to run."""
     rule = rule_of(kind, path)
     return rule is not None and rule.write == "merge"
-
-
-def is_recorded(kind: str) -> bool:
-    """Return whether files of ``kind`` spare a service the traces."""
-    return kinds.is_recorded(kind)
 
 
 def can_record(torch: str) -> bool:

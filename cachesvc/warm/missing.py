@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from cachesvc.schema.wanted import WantedAnswer, WantedTarget
 from cachesvc_client.console.tables import aligned
 from cachesvc_client.wire.compare import Mismatch, compare
-from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.text import count_text
@@ -134,16 +133,11 @@ class MissingPlan:
 
 
 def ask_wanted(remote: Remote, name: Name, lane: Lane | None, days: int) -> WantedAnswer:
-    """Ask the registry what services of ``name`` wanted in the last ``days``. Raises ``NotFound`` for a
-    registry of a release that does not know it, and what ``Remote.call`` raises."""
+    """Ask the registry what services of ``name`` wanted in the last ``days``. Raises what ``Remote.call``
+    raises."""
     query = {"name": name.name, "tag": name.tag, "days": days, **({"lane": lane} if lane else {})}
     path = f"/v1/namespaces/{name.namespace}/wanted?{urllib.parse.urlencode(query)}"
-    try:
-        return remote.call("GET", path, None, WantedAnswer)
-    except NotFound:
-        raise NotFound(
-            "the registry does not count what services wanted", "upgrade it; --target names targets to build"
-        ) from None
+    return remote.call("GET", path, None, WantedAnswer)
 
 
 def plan_missing(

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from hot_clock import Clock
 
-from cachesvc.hot import contract
 from cachesvc.hot.memory import MemoryHot
+from tests.hot import contract
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)

@@ -9,10 +9,10 @@ import pytest
 import redis
 from hot_clock import Clock
 
-from cachesvc.hot import contract
 from cachesvc.hot.redis import MAX_BYTES, PAUSE_SECONDS, RedisHot
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from tests.hot import contract
 from tests.services.process import free_port
 from tests.services.redis import redis_server
 

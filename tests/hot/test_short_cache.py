@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hot_clock import Clock
 
-from cachesvc.hot import contract
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.short_cache import _MAX_BYTES, FRESH_SECONDS, ShortCache
+from tests.hot import contract
 
 
 class CountingHot(MemoryHot):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.resources
+import json
 import sqlite3
+import tarfile
 import threading
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from cachesvc.index.unit import Index, own_error
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 40 22 0:50 / /srv/nfs\\040share rw - nfs4 server:/x rw
@@ -36,8 +39,36 @@ MOUNTS = """\
 """
 
 
-def test_the_migrations_make_the_tables(index: Index) -> None:
-    """Autogenerate finds no difference afterwards, on either database."""
+@pytest.mark.parametrize("release", sorted(GOLDEN.glob("release-*.tar.xz")), ids=lambda path: path.name)
+def test_the_steps_since_a_release_make_the_tables_of_a_new_database(tmp_path: Path, release: Path) -> None:
+    with tarfile.open(release) as packed:
+        [file] = [one for one in packed.getmembers() if one.name.endswith("/data/index.sqlite3")]
+        (tmp_path / "old.sqlite3").write_bytes(packed.extractfile(file).read())
+    for name in ("old", "new"):
+        open_sqlite(tmp_path / f"{name}.sqlite3").close()
+    assert schema_of(tmp_path / "old.sqlite3") == schema_of(tmp_path / "new.sqlite3") != {}
+
+
+def schema_of(path: Path) -> dict[str, list[object]]:
+    """Return what a database has of each table: columns, keys, indexes and constraints, in any order."""
+    engine = sa.create_engine(f"sqlite:///{path}")
+    found = sa.inspect(engine)
+    read = (
+        *(found.get_columns, found.get_pk_constraint, found.get_foreign_keys, found.get_indexes),
+        *(found.get_unique_constraints, found.get_check_constraints),
+    )
+    tables = {name: [_in_order(one(name)) for one in read] for name in found.get_table_names()}
+    engine.dispose()
+    return tables
+
+
+def _in_order(rows: object) -> list[str]:
+    listed = rows if isinstance(rows, list) else [rows]
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in listed)
+
+
+def test_a_new_database_has_the_tables_of_the_models(index: Index) -> None:
+    """Autogenerate finds no difference, on either database."""
     with index._reading.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
@@ -148,15 +179,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         open_sqlite(path)
 
 
-def test_an_upgrade_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index.sqlite3"
-    real = engine.command.upgrade
+    real = engine.command.stamp
 
-    def upgrade_and_fail(*arguments: object) -> None:
+    def make_and_fail(*arguments: object) -> None:
         real(*arguments)
         raise RuntimeError("power")
 
-    monkeypatch.setattr(engine.command, "upgrade", upgrade_and_fail)
+    monkeypatch.setattr(engine.command, "stamp", make_and_fail)
     with pytest.raises(RuntimeError):
         open_sqlite(path)
     monkeypatch.undo()

@@ -402,9 +402,9 @@ def test_a_library_is_copied_whole_and_over_the_file_that_lies_there(tmp_path: P
     folder.mkdir()
     (folder / "fused.so").write_bytes(b"planted")
     (folder / "depends.json").write_bytes(b"{}")
-    assert copy_built(library, folder, "fused.so", "depends.json")
+    assert copy_built(library, folder, "fused.so")
     assert (folder / "fused.so").read_bytes() == b"built here"
     file.unlink()
-    assert copy_built(library, folder, "fused.so", "depends.json"), "the library is in its place"
+    assert copy_built(library, folder, "fused.so"), "the library is in its place"
     (folder / "fused.so").write_bytes(b"planted")
-    assert not copy_built(library, folder, "fused.so", "depends.json")
+    assert not copy_built(library, folder, "fused.so")

@@ -252,9 +252,9 @@ def test_a_root_that_cannot_be_made_is_an_error(tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 def test_a_store_of_another_user_is_refused(tmp_path):
     store = NodeStore(tmp_path)
-    os.chown(store.folder(DIGEST), 12345, 12345)
+    os.chown(store.folders.open(DIGEST), 12345, 12345)
     with pytest.raises(Untrusted, match="belongs to user 12345"):
-        store.folder(DIGEST)
+        store.folders.open(DIGEST)
     os.chown(tmp_path / "v1", 12345, 12345)
     with pytest.raises(Untrusted, match="belongs to user 12345"):
         NodeStore(tmp_path)
@@ -262,17 +262,17 @@ def test_a_store_of_another_user_is_refused(tmp_path):
 
 def test_private_folders_are_separate(tmp_path):
     store = NodeStore(tmp_path)
-    path = store.folder(DIGEST)
+    path = store.folders.open(DIGEST)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert store.folder(DIGEST) == path
+    assert store.folders.open(DIGEST) == path
     path.chmod(0o770)
     with pytest.raises(Untrusted, match="others may write"):
-        store.folder(DIGEST)
+        store.folders.open(DIGEST)
     path.rmdir()
     path.symlink_to(tmp_path)
     for one in (store, NodeStore(tmp_path)):
         with pytest.raises(Untrusted, match="is not a folder"):
-            one.folder(DIGEST)
+            one.folders.open(DIGEST)
     assert list(tmp_path.iterdir()) == [tmp_path / "v1"], "the target of a link is not emptied"
 
 
@@ -284,34 +284,36 @@ def unused(tmp_path):
 
 def test_each_first_process_has_a_new_private_folder_and_others_share_it(tmp_path):
     def compiles():
-        (NodeStore(tmp_path).folder(DIGEST) / "deep/er").mkdir(parents=True)
+        (NodeStore(tmp_path).folders.open(DIGEST) / "deep/er").mkdir(parents=True)
 
     assert run_in_child(compiles) == 0
     [old] = (tmp_path / "v1/folders").iterdir()
     (old / "deep/er/planted").write_text("by a process that has ended")
     store = NodeStore(tmp_path)
-    path = store.folder(DIGEST)
+    path = store.folders.open(DIGEST)
     assert path != old and not list(path.iterdir())
     assert (old / "deep/er/planted").exists(), "nobody is waited for"
     (path / "mine").write_text("compiled meanwhile")
-    assert NodeStore(tmp_path).folder(DIGEST) == path  # The same process opens it once more.
-    assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
-    store.leave(path)
-    assert NodeStore(tmp_path).folder(DIGEST) == path, "another store of this process has the folder open"
+    assert NodeStore(tmp_path).folders.open(DIGEST) == path  # The same process opens it once more.
+    assert run_in_child(lambda: (NodeStore(tmp_path).folders.open(DIGEST) / "mine").read_text()) == 0
+    store.folders.leave(path)
+    assert NodeStore(tmp_path).folders.open(DIGEST) == path, (
+        "another store of this process has the folder open"
+    )
     unused(tmp_path)
     store.sweep_folders()
     assert [*(tmp_path / "v1/folders").iterdir()] == [path]
 
 
 def test_a_folder_of_one_process_is_empty_and_private(tmp_path):
-    mine = NodeStore(tmp_path).own_folder("driver")
+    mine = NodeStore(tmp_path).folders.open_own("driver")
 
     def other():
-        theirs = NodeStore(tmp_path).own_folder("driver")
+        theirs = NodeStore(tmp_path).folders.open_own("driver")
         assert theirs != mine and not list(theirs.iterdir())
 
     assert run_in_child(other) == 0
-    again = NodeStore(tmp_path).own_folder("driver")
+    again = NodeStore(tmp_path).folders.open_own("driver")
     assert again != mine and not list(again.iterdir()), "the folder of the process that has ended"
     unused(tmp_path)
     NodeStore(tmp_path).sweep_folders()
@@ -320,7 +322,7 @@ def test_a_folder_of_one_process_is_empty_and_private(tmp_path):
 
 def test_after_a_kill_while_a_folder_is_removed_the_next_goes_on(tmp_path):
     def leaves():
-        (NodeStore(tmp_path).folder(DIGEST) / "left").write_text("x")
+        (NodeStore(tmp_path).folders.open(DIGEST) / "left").write_text("x")
 
     assert run_in_child(leaves) == 0
     unused(tmp_path)
@@ -333,7 +335,7 @@ def test_after_a_kill_while_a_folder_is_removed_the_next_goes_on(tmp_path):
 
 def use_without_descriptors(tmp_path, ready, until):
     """Open a private folder, close every descriptor, and use the folder in a forked child."""
-    NodeStore(tmp_path).folder(DIGEST)
+    NodeStore(tmp_path).folders.open(DIGEST)
     if os.fork():
         os._exit(0)
     os.closerange(0, 1024)
@@ -354,13 +356,13 @@ def test_a_forked_child_without_descriptors_keeps_a_folder(tmp_path, monkeypatch
         while not ready.exists():
             time.sleep(0.01)
         [path] = (tmp_path / "store/v1/folders").iterdir()
-        store._folders.sweep(settled=0)
-        assert path.exists() and store.folder(DIGEST) == path, "a process that lives shares it"
-        store.leave(path)
+        store.folders.sweep(settled=0)
+        assert path.exists() and store.folders.open(DIGEST) == path, "a process that lives shares it"
+        store.folders.leave(path)
     finally:
         until.touch()
     while path.exists():  # The child ends.
-        store._folders.sweep(settled=0)
+        store.folders.sweep(settled=0)
 
 
 @pytest.mark.parametrize(
@@ -368,19 +370,19 @@ def test_a_forked_child_without_descriptors_keeps_a_folder(tmp_path, monkeypatch
 )
 def test_the_mark_of_another_host_ends_by_age_alone(tmp_path, kernel, days, stays):
     store = NodeStore(tmp_path)
-    folder, _ = store.folder(DIGEST), store.own_folder("other")
+    folder, _ = store.folders.open(DIGEST), store.folders.open_own("other")
     [mark] = (tmp_path / "v1/users").glob(f"{folder.name}.*")
     words = mark.read_text().split()
-    store.leave(folder)
+    store.folders.leave(folder)
     mark.write_text(" ".join([kernel or words[0], *words[1:4], "open"]))
     set_age(mark, days * 24 * 3600)
-    store._folders.sweep(settled=0)
+    store.folders.sweep(settled=0)
     assert folder.exists() == stays
 
 
 def test_a_folder_in_which_something_changed_lately_stays(tmp_path):
     """A process that names it may hide that: its title can lie where its variables were."""
-    assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "a/b").mkdir(parents=True)) == 0
+    assert run_in_child(lambda: (NodeStore(tmp_path).folders.open(DIGEST) / "a/b").mkdir(parents=True)) == 0
     [path] = (tmp_path / "v1/folders").iterdir()
     unused(tmp_path)
     (path / "a/b/now").touch()
@@ -393,7 +395,7 @@ def test_a_folder_in_which_something_changed_lately_stays(tmp_path):
 
 def test_where_processes_cannot_be_seen_in_time_folders_go_by_age(tmp_path, monkeypatch):
     monkeypatch.setattr("cachesvc_client.node.parts.private_folders.SWEEP_SECONDS", -1.0)
-    assert run_in_child(lambda: NodeStore(tmp_path).folder(DIGEST)) == 0
+    assert run_in_child(lambda: NodeStore(tmp_path).folders.open(DIGEST)) == 0
     [path] = (tmp_path / "v1/folders").iterdir()
     unused(tmp_path)
     NodeStore(tmp_path).sweep_folders()

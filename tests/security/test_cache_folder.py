@@ -185,7 +185,7 @@ def _own_folder(store: Path, act: Callable[[Path], None]) -> None:
     """Open the private folder in a process that ends, as a service does, and act in it."""
 
     def work() -> None:
-        act(NodeStore(store).folder(NAME))
+        act(NodeStore(store).folders.open(NAME))
 
     assert run_in_child(work) == 0
 
@@ -193,12 +193,12 @@ def _own_folder(store: Path, act: Callable[[Path], None]) -> None:
 def _sweep(store: Path) -> None:
     """Remove the private folders that nobody uses, as a start does a while later."""
     opened = NodeStore(store)
-    opened._folders.sweep(settled=0)
+    opened.folders.sweep(settled=0)
 
 
 def test_a_link_in_a_private_folder_is_not_followed_when_it_is_removed(tmp_path: Path, outside: Path) -> None:
     _own_folder(tmp_path / "store", lambda folder: (folder / "link").symlink_to(outside))
-    assert os.listdir(NodeStore(tmp_path / "store").folder(NAME)) == []
+    assert os.listdir(NodeStore(tmp_path / "store").folders.open(NAME)) == []
     assert len(os.listdir(tmp_path / "store/v1/folders")) == 2
     _sweep(tmp_path / "store")
     assert len(os.listdir(tmp_path / "store/v1/folders")) == 1
@@ -213,7 +213,7 @@ def test_a_private_folder_that_is_a_link_is_not_used(tmp_path: Path, outside: Pa
     (root / "folders" / name).symlink_to(outside)
     (root / "users" / f"{name}.0").write_bytes(mark)
     try:
-        assert store.folder(NAME).is_symlink() is False
+        assert store.folders.open(NAME).is_symlink() is False
     except Untrusted as error:
         assert "is not a folder" in str(error)
     _sweep(tmp_path / "store")
@@ -222,7 +222,7 @@ def test_a_private_folder_that_is_a_link_is_not_used(tmp_path: Path, outside: Pa
 
 def _marks_of(store: NodeStore) -> list[bytes]:
     """Return what the marks of this process say."""
-    store.own_folder("marked")
+    store.folders.open_own("marked")
     return [path.read_bytes() for path, _ in store._files.entries("users")]
 
 
@@ -232,7 +232,7 @@ def test_a_process_that_kept_a_handle_writes_into_no_new_folder(tmp_path: Path) 
     _own_folder(tmp_path / "store", lambda _: None)
     [path] = (tmp_path / "store/v1/folders").iterdir()
     kept.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
-    folder = NodeStore(tmp_path / "store").folder(NAME)
+    folder = NodeStore(tmp_path / "store").folders.open(NAME)
     os.close(os.open("late", os.O_CREAT | os.O_WRONLY, dir_fd=kept[0]))
     os.close(kept[0])
     assert folder != path and os.listdir(folder) == []
@@ -256,10 +256,10 @@ def test_a_peer_who_writes_at_all_times_leaves_nothing_in_a_new_folder(tmp_path:
     try:
         for _ in range(20):
             opened = NodeStore(store)
-            folder = opened.folder(NAME)
+            folder = opened.folders.open(NAME)
             assert "before" not in os.listdir(folder)
             (folder / "before").touch()
-            opened.leave(folder)
+            opened.folders.leave(folder)
             _sweep(store)
     finally:
         over.set()
@@ -310,7 +310,7 @@ def test_a_store_from_elsewhere_holds_a_pipe_or_a_device(
             assert store.answers.recent_answer(digest) is None
             path, _ = store.fetch(digest, len(data), lambda offset: iter([data[offset:]]))
             assert path.read_bytes() == data
-            assert store.folder(NAME).is_dir()
+            assert store.folders.open(NAME).is_dir()
             store.sweep_folders()
         except (StorageFull, Untrusted, Corrupt):
             return

@@ -39,7 +39,7 @@ from cachesvc_client.queries.provenance import proof_facts, provenance_facts
 from cachesvc_client.wire.compare import ancestor_withdrawn, signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text
-from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.manifest.provenance import read_statement
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.text import count_text
@@ -280,11 +280,8 @@ def _revision(registry: Connection, text: str) -> RevisionRecord:
 
 
 def _provenance(registry: Connection, row: RevisionRecord) -> ProvenanceRecord:
-    """Return who built a revision; nothing of a registry that is too old to say it."""
-    try:
-        return registry.call("GET", f"/v1/revisions/{row.revision}/provenance", None, ProvenanceRecord)
-    except (NotFound, ProtocolMismatch):
-        return ProvenanceRecord(row.revision)
+    """Return who built a revision."""
+    return registry.call("GET", f"/v1/revisions/{row.revision}/provenance", None, ProvenanceRecord)
 
 
 def _build_facts(row: RevisionRecord, record: ProvenanceRecord) -> list[tuple[str, object]]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY
 from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.wire.names import Namespace
 
-from ..sql import insert_unless_there, run_change
+from ..sql import Rows, insert_unless_there, within
 from ..tables import JobTokenRow, PublisherRow
 
 
-class Publishers:
+class Publishers(Rows):
     """Rules by which CI jobs get tokens. The truth about which job token was used is here, in the index:
     hot storage may forget."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, record: PublisherRecord) -> None:
         """Adds a rule."""
@@ -51,8 +47,7 @@ class Publishers:
     def all(self, namespace: str) -> list[PublisherRecord]:
         """Returns the rules of one namespace, or for ``*`` all; oldest first."""
         query = select(PublisherRow).order_by(col(PublisherRow.created), col(PublisherRow.publisher))
-        if namespace != ANY:
-            query = query.where(PublisherRow.namespace == namespace)
+        query = within(query, col(PublisherRow.namespace), namespace)
         return [_record(row) for row in self._session.exec(query)]
 
     def of_issuer(self, issuer: str) -> list[PublisherRecord]:
@@ -63,7 +58,7 @@ class Publishers:
     def remove(self, publisher: str) -> bool:
         """Removes a rule and returns whether it was there."""
         row = sa.delete(PublisherRow).where(col(PublisherRow.publisher) == publisher)
-        return bool(run_change(self._session, row))
+        return bool(self._change(row))
 
     def use(self, use: str, expires: int) -> bool:
         """Writes down that a job's token is used; returns whether this is the first time."""
@@ -71,7 +66,7 @@ class Publishers:
 
     def forget_used(self, before: int) -> None:
         """Forgets the job tokens that expired before ``before``."""
-        run_change(self._session, sa.delete(JobTokenRow).where(col(JobTokenRow.expires) < before))
+        self._change(sa.delete(JobTokenRow).where(col(JobTokenRow.expires) < before))
 
 
 def _record(row: PublisherRow) -> PublisherRecord:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from ..sql import run_change
+from ..sql import Rows
 from ..tables import SessionRow
 
 
-class Sessions:
+class Sessions(Rows):
     """Sessions, by the hash of their secret. A session has no rights of its own: it names a token."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, session_hash: str, token: str, expires: int, most: int) -> None:
         """Adds a session of a token. Of a token that has ``most`` already, the one that ends first is
@@ -25,7 +22,7 @@ class Sessions:
             .limit(most - 1)
         )
         others = (col(SessionRow.token) == token, col(SessionRow.session_hash).not_in(kept))
-        run_change(self._session, sa.delete(SessionRow).where(*others))
+        self._change(sa.delete(SessionRow).where(*others))
         self._session.add(SessionRow(session_hash=session_hash, token=token, expires=expires))
 
     def token(self, session_hash: str, now: int) -> str | None:
@@ -38,8 +35,8 @@ class Sessions:
     def remove(self, session_hash: str) -> bool:
         """Ends a session, and returns whether there was one."""
         row = sa.delete(SessionRow).where(col(SessionRow.session_hash) == session_hash)
-        return bool(run_change(self._session, row))
+        return bool(self._change(row))
 
     def forget(self, now: int) -> int:
         """Deletes the sessions that are over, and returns how many."""
-        return run_change(self._session, sa.delete(SessionRow).where(col(SessionRow.expires) <= now))
+        return self._change(sa.delete(SessionRow).where(col(SessionRow.expires) <= now))

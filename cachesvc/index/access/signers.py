@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.access import SignerRecord
 from cachesvc.schema.revocations import RevokedSigner, WithheldName
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from ..sql import insert_unless_there, run_change, run_on_driver
+from ..sql import Rows, insert_unless_there, run_on_driver, within
 from ..tables import EntryRow, NamespaceRow, RevisionRow, RevokedSignerRow, SignerRow
 
 _HERE: Any = sa.bindparam("namespace")
@@ -30,11 +30,8 @@ _ACCEPTED = (
 )
 
 
-class Signers:
+class Signers(Rows):
     """Keys whose signatures a namespace accepts."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, signer: SignerRecord, now: int) -> None:
         """Adds a signer unless it is there."""
@@ -50,7 +47,7 @@ class Signers:
     def remove(self, namespace: str, key: str) -> bool:
         """Removes a signer and returns whether it was there."""
         row = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
-        return bool(run_change(self._session, row))
+        return bool(self._change(row))
 
     def accepted(self, namespace: str) -> tuple[list[str], int | None]:
         """Returns the keys that may sign for ``namespace``, its own and those of ``*`` without the revoked
@@ -62,17 +59,13 @@ class Signers:
     def all(self, namespace: str) -> list[SignerRecord]:
         """Returns the signers of ``namespace``; for ``*`` all."""
         query = select(SignerRow).order_by(col(SignerRow.namespace), col(SignerRow.created))
-        if namespace != ANY:
-            query = query.where(SignerRow.namespace == namespace)
+        query = within(query, col(SignerRow.namespace), namespace)
         return [SignerRecord(row.namespace, row.key, row.label) for row in self._session.exec(query)]
 
 
-class RevokedSigners:
+class RevokedSigners(Rows):
     """Keys that were revoked, in one namespace or in all. The key of such a row counts as no signer,
     whatever other rows say."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, row: RevokedSigner) -> bool:
         """Adds a revoked key; returns false, and keeps the first time and reason, if it is there."""
@@ -91,7 +84,7 @@ class RevokedSigners:
         row = sa.delete(RevokedSignerRow).where(
             col(RevokedSignerRow.namespace) == namespace, col(RevokedSignerRow.key) == key
         )
-        return bool(run_change(self._session, row))
+        return bool(self._change(row))
 
     def all(self, namespace: str) -> list[RevokedSigner]:
         """Returns the keys that ``namespace`` refuses, with those that all refuse; for ``*`` all rows."""
@@ -128,7 +121,7 @@ class RevokedSigners:
                 Lane(row.lane) if row.lane else None,
                 row.offered,
             )
-            for row in self._session.connection().execute(query)
+            for row in self._run(query)
         ]
 
 

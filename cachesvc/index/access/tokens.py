@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY, Life, Role, Token
+from cachesvc.domain.access import Life, Role, Token
 from cachesvc_client.wire.codec import build, plain
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.manifest.provenance import BuilderIdentity
 from cachesvc_client.wire.names import Lane
 
-from ..sql import run_change, take_turns
+from ..sql import Rows, take_turns, within
 from ..tables import TokenRow
 
 
-class Tokens:
+class Tokens(Rows):
     """Bearer tokens, by the hash of their secret."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, token: Token, secret_hash: str, publisher: str | None = None) -> None:
         """Adds a token. ``publisher``: the rule that gives it to a CI job."""
@@ -57,7 +54,7 @@ class Tokens:
     def hashes_of(self, token: str) -> list[str]:
         """Returns the hashes of a token's secrets, which are the keys of its hints."""
         columns = sa.select(col(TokenRow.secret_hash), col(TokenRow.previous_hash))
-        rows = self._session.connection().execute(columns.where(col(TokenRow.token) == token))
+        rows = self._run(columns.where(col(TokenRow.token) == token))
         return [secret_hash for row in rows for secret_hash in row if secret_hash is not None]
 
     def rotate(self, token: str, secret_hash: str, previous_until: int) -> None:
@@ -65,13 +62,11 @@ class Tokens:
         before that ends."""
         row = sa.update(TokenRow).where(col(TokenRow.token) == token)
         values = {"previous_hash": col(TokenRow.secret_hash), "previous_until": previous_until}
-        run_change(self._session, row.values(secret_hash=secret_hash, **values))
+        self._change(row.values(secret_hash=secret_hash, **values))
 
     def use(self, token: str, now: int) -> None:
         """Records that a token was used."""
-        run_change(
-            self._session, sa.update(TokenRow).where(col(TokenRow.token) == token).values(last_used=now)
-        )
+        self._change(sa.update(TokenRow).where(col(TokenRow.token) == token).values(last_used=now))
 
     def labels(self, tokens: set[str]) -> dict[str, str]:
         """Returns the labels of those of ``tokens`` that there still are."""
@@ -81,8 +76,7 @@ class Tokens:
     def all(self, namespace: str) -> list[Token]:
         """Returns the tokens of one namespace, or for ``*`` all; oldest first, with the revoked ones."""
         query = select(TokenRow).order_by(col(TokenRow.created), col(TokenRow.token))
-        if namespace != ANY:
-            query = query.where(TokenRow.namespace == namespace)
+        query = within(query, col(TokenRow.namespace), namespace)
         return [_token(row) for row in self._session.exec(query)]
 
     def count_expiring(self, now: int, until: int) -> int:
@@ -95,7 +89,7 @@ class Tokens:
             col(TokenRow.publisher).is_(None),
             col(TokenRow.person).is_(None),
         )
-        return int(self._session.connection().execute(query).scalar() or 0)
+        return int(self._run(query).scalar() or 0)
 
     def announce_expiring(self, now: int, until: int) -> list[Token]:
         """Returns the tokens that are valid at ``now`` and expire by ``until``, without those of CI jobs;
@@ -125,22 +119,20 @@ class Tokens:
     def revoke(self, token: str, now: int) -> bool:
         """Revokes a token and returns whether there is one; a second call keeps the first time."""
         row = sa.update(TokenRow).where(col(TokenRow.token) == token)
-        return bool(
-            run_change(self._session, row.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now)))
-        )
+        return bool(self._change(row.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now))))
 
     def revoke_of(self, publisher: str, now: int) -> list[str]:
         """Revokes the tokens that a rule gave, and returns the hashes of their secrets."""
         rows = (col(TokenRow.publisher) == publisher, col(TokenRow.revoked).is_(None))
         hashes = list(self._session.exec(select(TokenRow.secret_hash).where(*rows)))
-        run_change(self._session, sa.update(TokenRow).where(*rows).values(revoked=now))
+        self._change(sa.update(TokenRow).where(*rows).values(revoked=now))
         return hashes
 
     def forget_given(self, before: int) -> None:
         """Deletes the tokens of CI jobs and of logins that expired before ``before``; the audit log keeps
         them."""
         given = sa.or_(col(TokenRow.publisher).is_not(None), col(TokenRow.person).is_not(None))
-        run_change(self._session, sa.delete(TokenRow).where(given, col(TokenRow.expires) < before))
+        self._change(sa.delete(TokenRow).where(given, col(TokenRow.expires) < before))
 
     def of_person(self, person: str, now: int) -> list[Token]:
         """Returns the tokens of a person's logins that are valid now, the newest first."""
@@ -151,7 +143,7 @@ class Tokens:
     def expire(self, token: str, expires: int | None) -> None:
         """Sets when a token expires."""
         row = sa.update(TokenRow).where(col(TokenRow.token) == token)
-        run_change(self._session, row.values(expires=expires))
+        self._change(row.values(expires=expires))
 
 
 def _token(row: TokenRow) -> Token:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from ..sql import run_change, take_turns
+from ..sql import Rows, take_turns
 from ..tables import TrustFileRow
 
 
@@ -21,11 +21,8 @@ class TrustFile:
     data: bytes
 
 
-class TrustFiles:
+class TrustFiles(Rows):
     """Files of trust metadata, by role and version. Files are added, and never changed."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def take_turns(self) -> None:
         """Makes other callers of this method wait until this transaction ends."""
@@ -56,7 +53,7 @@ class TrustFiles:
         last = self._session.exec(newest.offset(number).limit(1)).first()
         if last is not None:
             of_role = (col(TrustFileRow.role) == role, col(TrustFileRow.version) <= last)
-            run_change(self._session, sa.delete(TrustFileRow).where(*of_role))
+            self._change(sa.delete(TrustFileRow).where(*of_role))
 
 
 def _file(row: TrustFileRow) -> TrustFile:

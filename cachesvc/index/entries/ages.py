@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.retention import RevisionAge
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
+from ..sql import Rows
 from ..tables import EntryRow, RevisionRow
 from .heads import Place
+from .records import record_of
 
 _BATCH = 500
 """Revisions in one statement."""
 
 
-class Ages:
+class Ages(Rows):
     """Reads ages of revisions."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def superseded(
         self, keep: int, before: int, namespace: Namespace | None = None
@@ -57,7 +56,7 @@ class Ages:
         seconds: dict[Digest, float] = {}
         for begin in range(0, len(revisions), _BATCH):
             some = query.where(col(RevisionRow.revision).in_(revisions[begin : begin + _BATCH]))
-            rows = self._session.connection().execute(some)
+            rows = self._run(some)
             seconds.update((Digest(revision), compile_seconds(measured)) for revision, measured in rows)
         return seconds
 
@@ -111,7 +110,7 @@ class Ages:
                 sa.func.sum(sa.case((idle, 1), else_=0)) > 0,
             )
         )
-        rows = self._session.connection().execute(query.distinct())
+        rows = self._run(query.distinct())
         return [
             Place(Namespace(of), ShortName(name), Tag(tag), Lane(lane) if lane else None)
             for of, name, tag, lane in rows
@@ -123,29 +122,23 @@ class Ages:
 
     def _by_namespace(self, query: Any) -> dict[Namespace, list[RevisionAge]]:
         groups: dict[Namespace, list[RevisionAge]] = {}
-        for row in self._rows(query):
+        for row in self._run(query):
             groups.setdefault(Namespace(row.namespace), []).append(_age(row))
         return groups
 
     def _read(self, query: Any) -> list[RevisionAge]:
-        return [_age(row) for row in self._rows(query)]
-
-    def _rows(self, query: Any) -> Iterable[Any]:
-        return self._session.connection().execute(query)
+        return [_age(row) for row in self._run(query)]
 
 
 def _age(row: Any) -> RevisionAge:
-    return RevisionAge(
-        entry=Digest(row.entry),
-        revision=Digest(row.revision),
-        published=row.published,
+    return record_of(
+        RevisionAge,
+        row,
         is_head=bool(row.is_head),
-        last_used=row.last_used,
         pinned=row.pinned is not None,
         size=row.pack_size,
         compile_seconds=compile_seconds(row.measured or {}),
         lane=row.lane,
-        newer=row.newer,
     )
 
 

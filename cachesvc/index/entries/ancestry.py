@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.entries import Descendant
@@ -20,7 +20,7 @@ from cachesvc_client.wire.manifest.ancestors import MAX_ANCESTORS, Ancestor, in_
 from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
-from ..sql import upsert
+from ..sql import Rows, insert_new, within
 from ..tables import AncestorRow, EntryRow, RevisionRow, RevokedSignerRow, WithdrawalRow
 
 _BATCH = 500
@@ -29,11 +29,8 @@ _MOST_ROWS = 20 * MAX_ANCESTORS
 """Rows of ancestors that one commit reads, at most: some 50 ms, in which SQLite lets no one else write."""
 
 
-class Ancestry:
+class Ancestry(Rows):
     """The ancestors of revisions. An ancestor need not exist: it may be deleted, or of another registry."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def of(self, manifest: Manifest) -> tuple[Ancestor, ...]:
         """Return the ancestors that a manifest names, and those that they have here. Of a revision that is
@@ -51,7 +48,7 @@ class Ancestry:
         )
         for begin in range(0, len(named), _BATCH):
             some = [one.revision for one in named[begin : begin + _BATCH]]
-            for row in self._session.connection().execute(query.where(col(RevisionRow.revision).in_(some))):
+            for row in self._run(query.where(col(RevisionRow.revision).in_(some))):
                 known.append(Ancestor(Digest(row[0]), Namespace(row[1]), row[2]))
                 published[row[0]] = row[3]
         found = in_order((*known, *self._ancestors_of(published), *named))
@@ -72,9 +69,7 @@ class Ancestry:
         query = sa.select(*columns).limit(_MOST_ROWS + 1)
         while left:
             some, left = left[:number], left[number:]
-            for one, ancestor, *more in self._session.connection().execute(
-                query.where(col(row.revision).in_(some))
-            ):
+            for one, ancestor, *more in self._run(query.where(col(row.revision).in_(some))):
                 found.setdefault(ancestor, more)
                 descends[ancestor] = max(descends.get(ancestor, 0), published[one])
                 rows += 1
@@ -86,30 +81,22 @@ class Ancestry:
 
     def add(self, revision: Digest, ancestors: Iterable[Ancestor]) -> None:
         """Record the ancestors of a revision."""
-        connection = self._session.connection()
-        insert = upsert(AncestorRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
         rows = [
-            {
-                "revision": revision,
-                "ancestor": one.revision,
-                "namespace": one.namespace,
-                "signer": one.signer,
-            }
-            for one in ancestors
+            {"revision": revision, "ancestor": a.revision, "namespace": a.namespace, "signer": a.signer}
+            for a in ancestors
         ]
-        if rows:
-            connection.execute(insert.on_conflict_do_nothing(), rows)
+        insert_new(self._session, AncestorRow, rows)
 
     def withdrawn(self, revision: Digest, namespace: Namespace) -> str | None:
         """Return what `withdrawn_ancestor` says of a revision of a namespace."""
         query = sa.select(withdrawn_ancestor(sa.literal(revision), sa.literal(namespace)))
-        found: str | None = self._session.connection().execute(query).scalar()
+        found: str | None = self._run(query).scalar()
         return found
 
     def claimed_namespaces(self, ancestor: Digest) -> list[Namespace]:
         """Return the namespaces where a revision was published, as those say that were made with it."""
         query = sa.select(col(AncestorRow.namespace)).where(col(AncestorRow.ancestor) == ancestor).distinct()
-        return sorted(Namespace(row[0]) for row in self._session.connection().execute(query))
+        return sorted(Namespace(row[0]) for row in self._run(query))
 
     def descendants(self, revisions: Sequence[Digest], namespace: str, limit: int) -> list[Descendant]:
         """Return the revisions that have one of ``revisions`` as an ancestor, in one namespace or for ``*``
@@ -136,8 +123,7 @@ class Ancestry:
             .order_by(col(RevisionRow.published).desc(), col(RevisionRow.revision))
             .limit(limit)
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        query = within(query, col(EntryRow.namespace), namespace)
         return [
             Descendant(
                 Digest(row[0]),
@@ -147,7 +133,7 @@ class Ancestry:
                 Target(row[4]),
                 Lane(row[5]) if row[5] else None,
             )
-            for row in self._session.connection().execute(query)
+            for row in self._run(query)
         ]
 
 

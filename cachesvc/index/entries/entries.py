@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.difference import facets
 from cachesvc.domain.revisions import Head
@@ -16,7 +16,7 @@ from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.manifest.records import Manifest
 
-from ..sql import insert_unless_there, run_change, run_on_driver, upsert
+from ..sql import Rows, insert_new, insert_unless_there, run_on_driver
 from ..tables import EntryRow, GraphKeyRow, NamespaceRow, RevisionRow
 from .ancestry import Ancestry
 from .withdrawals import keep_withdrawals
@@ -42,11 +42,8 @@ class Published:
     ancestors: Sequence[Ancestor] = ()
 
 
-class Entries:
+class Entries(Rows):
     """The entries, each a line of revisions."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def lock(self, manifest: Manifest, now: int) -> Head | None:
         """Returns the head of the manifest's entry; no one else moves it before this transaction ends.
@@ -121,17 +118,12 @@ class Entries:
 
     def _add_graph_keys(self, revision: Digest, keys: Sequence[str]) -> None:
         """Records the keys of the graphs that a revision holds."""
-        if not keys:
-            return
-        connection = self._session.connection()
-        insert = upsert(GraphKeyRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
-        rows = [{"key": key, "revision": revision} for key in keys]
-        connection.execute(insert.on_conflict_do_nothing(), rows)
+        insert_new(self._session, GraphKeyRow, [{"key": key, "revision": revision} for key in keys])
 
     def used(self, revisions: Sequence[Digest], now: int) -> None:
         """Records that revisions were offered to a start."""
         rows = sa.update(RevisionRow).where(col(RevisionRow.revision).in_(revisions))
-        run_change(self._session, rows.values(last_used=now))
+        self._change(rows.values(last_used=now))
 
     def remove(self, revision: Digest) -> str | None:
         """Deletes a revision and returns its pack's key; ``None`` if it is a head, is pinned or is gone."""
@@ -142,7 +134,7 @@ class Entries:
         unless_held = sa.delete(RevisionRow).where(
             col(RevisionRow.revision) == revision, ~is_head, col(RevisionRow.pinned).is_(None)
         )
-        return row.pack_key if row is not None and run_change(self._session, unless_held) else None
+        return row.pack_key if row is not None and self._change(unless_held) else None
 
     def remove_whole(self, entry: Digest, head: Digest) -> list[str] | None:
         """Deletes an entry with all its revisions, and returns the keys of their packs.
@@ -150,10 +142,10 @@ class Entries:
         Returns ``None`` and changes nothing if the entry has another head by now, or a pinned revision.
         """
         locked = sa.select(col(EntryRow.head)).where(col(EntryRow.entry) == entry).with_for_update()
-        row: Any = self._session.connection().execute(locked).first()
+        row: Any = self._run(locked).first()
         if row is None or row[0] != head:
             return None
-        rows = self._session.connection().execute(
+        rows = self._run(
             sa.select(col(RevisionRow.pack_key), col(RevisionRow.pinned))
             .where(col(RevisionRow.entry) == entry)
             .with_for_update()  # a concurrent pin waits, and then finds no revision
@@ -162,8 +154,8 @@ class Entries:
         if any(pinned is not None for _, pinned in packs):
             return None
         keep_withdrawals(self._session, entry)
-        run_change(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
-        run_change(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
+        self._change(sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
+        self._change(sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
         return [key for key, _ in packs]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.schema.entries import EntryRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 
-from ..sql import run_change
+from ..sql import Rows
 from ..tables import EntryRow, RevisionRow, WithdrawalRow
 from .fact_bytes import FACT_BYTES, first_within, rows_of
 from .records import entry_record, heads, place_columns, revision_record, revisions
@@ -22,11 +22,8 @@ PAGE_BYTES = 1 << 20
 """Bytes of the facts on one page of a search, at most."""
 
 
-class Inventory:
+class Inventory(Rows):
     """The queries of operators. They may be slow, so they have no database indexes of their own."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def search(
         self, search: Search, after: tuple[int, str] | None, limit: int
@@ -68,13 +65,13 @@ class Inventory:
     def revision(self, revision: Digest) -> RevisionRecord | None:
         """Returns one revision, if it exists."""
         query = revisions().where(col(RevisionRow.revision) == revision)
-        row: Any = self._session.connection().execute(query).first()
+        row: Any = self._run(query).first()
         return revision_record(row) if row else None
 
     def envelope(self, revision: Digest) -> bytes | None:
         """Returns the exact bytes that were signed and published."""
         query = sa.select(col(RevisionRow.envelope)).where(col(RevisionRow.revision) == revision)
-        envelope: Any = self._session.connection().execute(query).scalar()
+        envelope: Any = self._run(query).scalar()
         return None if envelope is None else bytes(envelope)
 
     def starting_with(self, kind: str, beginning: str, limit: int) -> list[Digest]:
@@ -85,14 +82,14 @@ class Inventory:
             for column in map(col, columns)
         ]
         query = sa.union(*found).limit(limit)
-        return [Digest(row[0]) for row in self._session.connection().execute(query)]
+        return [Digest(row[0]) for row in self._run(query)]
 
     def pin(self, revision: Digest, now: int | None) -> bool:
         """Pins a revision, or unpins it (``None``); false if it is gone. A second pin keeps the first
         time."""
         row = sa.update(RevisionRow).where(col(RevisionRow.revision) == revision)
         value = None if now is None else sa.func.coalesce(col(RevisionRow.pinned), now)
-        return bool(run_change(self._session, row.values(pinned=value)))
+        return bool(self._change(row.values(pinned=value)))
 
     def quarantine(self, revision: Digest, now: int | None, why: str = "") -> bool:
         """Quarantines a revision, or releases it (``None``); returns whether that changed anything."""
@@ -101,14 +98,14 @@ class Inventory:
             col(RevisionRow.revision) == revision,
             before.is_(None) if now is not None else before.is_not(None),
         )
-        return bool(run_change(self._session, row.values(quarantined=now, quarantine_why=why or None)))
+        return bool(self._change(row.values(quarantined=now, quarantine_why=why or None)))
 
     def places(self, revisions: Sequence[Digest]) -> dict[Digest, tuple[Namespace, ShortName, Tag, Target]]:
         """Returns where revisions belong: namespace, name, tag and target of each that exists."""
         query = sa.select(*place_columns()).join_from(
             RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry)
         )
-        rows = self._session.connection().execute(query.where(col(RevisionRow.revision).in_(revisions)))
+        rows = self._run(query.where(col(RevisionRow.revision).in_(revisions)))
         return {
             Digest(row[0]): (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
             for row in rows
@@ -128,5 +125,5 @@ class Inventory:
             .order_by(col(RevisionRow.revision))
             .limit(limit)
         )
-        rows = self._session.connection().execute(query)
+        rows = self._run(query)
         return [(Digest(row[0]), row[1], row[2], row[3], row[4]) for row in rows]

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 from cachesvc_client.wire.requests.protocol import EntrySummary, NameSummary
 
+from ..sql import Rows, within
 from ..tables import EntryRow, RevisionRow
 from .fact_bytes import FACT_BYTES, first_within, rows_of
-from .records import heads
+from .records import heads, record_of
 
 LISTED = 5000
 """Rows of one listing, at most."""
@@ -25,11 +25,8 @@ _LANES_BYTES = 512 << 10
 """Bytes of the facts of all lanes' entries in one listing, at most: they take no place of the trunk's."""
 
 
-class Listing:
+class Listing(Rows):
     """Lists entries and names. ``lanes`` in queries: ``None`` among them is the trunk."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None] | None) -> list[Tag]:
         """Returns the tags that exist under a name, at most 100. ``lanes=None``: in every lane."""
@@ -38,9 +35,7 @@ class Listing:
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
-        row: Any = (
-            self._session.connection().execute(_summaries().where(col(EntryRow.entry) == entry)).first()
-        )
+        row: Any = self._run(_summaries().where(col(EntryRow.entry) == entry)).first()
         return (Namespace(row.namespace), _summary(row)) if row else None
 
     def entries(
@@ -76,7 +71,7 @@ class Listing:
             .order_by(*order)
             .limit(LISTED)
         )
-        return ((entry, size) for entry, size in self._session.connection().execute(query))
+        return ((entry, size) for entry, size in self._run(query))
 
     def names(self, namespace: Namespace, lanes: Sequence[Lane | None] | None) -> list[NameSummary]:
         """Returns the names of a namespace, in alphabetical order."""
@@ -95,7 +90,7 @@ class Listing:
         if lanes is not None:
             query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
         tags: dict[str, list[Any]] = {}
-        for name, tag, count, size in self._session.connection().execute(query):
+        for name, tag, count, size in self._run(query):
             tags.setdefault(name, []).append((Tag(tag), count, int(size)))
         return [
             NameSummary(
@@ -125,8 +120,7 @@ class Listing:
             .distinct()
             .where(col(EntryRow.namespace) >= after[0], sa.tuple_(*place) > sa.tuple_(*after))
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        query = within(query, col(EntryRow.namespace), namespace)
         if lanes is not None:
             query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
         if text:
@@ -146,7 +140,7 @@ class Listing:
             .group_by(col(EntryRow.tag))
             .order_by(col(EntryRow.tag))
         )
-        rows = self._session.connection().execute(query).all()
+        rows = self._run(query).all()
         return NameSummary(
             namespace,
             name,
@@ -170,17 +164,4 @@ def _summaries() -> Any:
 
 
 def _summary(row: Any) -> EntrySummary:
-    return EntrySummary(
-        entry=Digest(row.entry),
-        target=Target(row.target),
-        tag=Tag(row.tag),
-        revision=Digest(row.head),
-        sequence=row.head_sequence,
-        pack_size=row.pack_size,
-        files=row.files,
-        published=row.published,
-        fingerprint=row.fingerprint,
-        scopes=tuple(row.scopes),
-        lane=Lane(row.lane) if row.lane else None,
-        measured=row.measured,
-    )
+    return record_of(EntrySummary, row, revision=Digest(row.head), sequence=row.head_sequence)

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.namespaces import BOUNDS, NamespaceRecord, Policy
 from cachesvc_client.wire.names import Namespace
 
-from ..sql import insert_unless_there
+from ..sql import Rows, insert_unless_there, within
 from ..tables import EntryRow, NamespaceRow, RevisionRow
 
 _QUOTA = sa.select(col(NamespaceRow.quota_bytes)).where(
@@ -31,17 +31,13 @@ class Totals:
     bytes: int
 
 
-class Namespaces:
+class Namespaces(Rows):
     """The namespaces. The first commit or the first policy makes the row of one."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def all(self, namespace: str) -> list[NamespaceRecord]:
         """Returns one namespace, or for ``*`` all of them in alphabetical order, with what they hold."""
         query = select(NamespaceRow).order_by(col(NamespaceRow.namespace))
-        if namespace != ANY:
-            query = query.where(NamespaceRow.namespace == namespace)
+        query = within(query, col(NamespaceRow.namespace), namespace)
         entries = self._entries(namespace)
         held = self._held(namespace)
         return [
@@ -92,13 +88,13 @@ class Namespaces:
         compared with the quota do not change.
         """
         query = _QUOTA_LOCKED if lock else _QUOTA
-        quota: int | None = self._session.connection().execute(query, {"namespace": namespace}).scalar()
+        quota: int | None = self._run(query, {"namespace": namespace}).scalar()
         return quota
 
     def require(self, namespace: Namespace) -> str | None:
         """Returns what a namespace requires of the builders of its trunk; ``None``: nothing."""
         query = sa.select(col(NamespaceRow.require)).where(col(NamespaceRow.namespace) == namespace)
-        require: str | None = self._session.connection().execute(query).scalar()
+        require: str | None = self._run(query).scalar()
         return require
 
     def set_require(self, namespace: Namespace, require: str | None, now: int) -> None:
@@ -106,7 +102,7 @@ class Namespaces:
         self._session.flush()
         insert_unless_there(self._session, NamespaceRow, namespace=namespace, created=now)
         row = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
-        self._session.connection().execute(row.values(require=None if require is None else str(require)))
+        self._run(row.values(require=None if require is None else str(require)))
 
     def keep(self, namespace: Namespace, policy: Policy, now: int) -> None:
         """Sets what a namespace keeps."""
@@ -114,7 +110,7 @@ class Namespaces:
         insert_unless_there(self._session, NamespaceRow, namespace=namespace, created=now)
         values = {name: getattr(policy, name) for name in BOUNDS}
         row = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
-        self._session.connection().execute(row.values(**values))
+        self._run(row.values(**values))
 
     def bytes(self, namespace: Namespace) -> int:
         """Returns the bytes of the packs of all revisions of a namespace."""
@@ -122,9 +118,8 @@ class Namespaces:
 
     def _entries(self, namespace: str) -> dict[str, int]:
         query = sa.select(col(EntryRow.namespace), sa.func.count()).group_by(col(EntryRow.namespace))
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
-        return {row[0]: row[1] for row in self._session.connection().execute(query)}
+        query = within(query, col(EntryRow.namespace), namespace)
+        return {row[0]: row[1] for row in self._run(query)}
 
     def _held(self, namespace: str) -> dict[str, tuple[int, int]]:
         """Returns (revisions, bytes of their packs) by namespace, of those that have any."""
@@ -133,13 +128,9 @@ class Namespaces:
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .group_by(col(EntryRow.namespace))
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        query = within(query, col(EntryRow.namespace), namespace)
         repeated = self._repeated(namespace)
-        return {
-            row[0]: (int(row[1]), int(row[2]) - repeated.get(row[0], 0))
-            for row in self._session.connection().execute(query)
-        }
+        return {row[0]: (int(row[1]), int(row[2]) - repeated.get(row[0], 0)) for row in self._run(query)}
 
     def _repeated(self, namespace: str) -> dict[str, int]:
         """Returns by namespace the bytes of packs that another revision has too, such as one under a tag:
@@ -152,10 +143,9 @@ class Namespaces:
             .where(col(RevisionRow.pack_key).in_(several))
             .group_by(col(EntryRow.namespace), col(RevisionRow.pack_key))
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        query = within(query, col(EntryRow.namespace), namespace)
         repeated: Counter[str] = Counter()
-        for place, revisions, size in self._session.connection().execute(query):
+        for place, revisions, size in self._run(query):
             repeated[place] += (int(revisions) - 1) * int(size)
         return repeated
 

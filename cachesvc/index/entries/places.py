@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.offers import OfferFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace
 
 from ..access.signers import revoked_why, signer_removed
+from ..sql import Rows
 from ..tables import EntryRow, NamespaceRow, RevisionRow
 from .ancestry import withdrawn_ancestor
 from .listing import LISTED
@@ -30,15 +31,12 @@ class PackPlace(OfferFacts):
     size: int
 
 
-class PackPlaces:
+class PackPlaces(Rows):
     """Says where packs are."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def of_revision(self, revision: Digest) -> PackPlace | None:
         """Returns where the pack of a revision is."""
-        row: Any = self._session.connection().execute(_PLACE, {"revision": revision}).first()
+        row: Any = self._run(_PLACE, {"revision": revision}).first()
         if row is None:
             return None
         return _pack_place(revision, row)
@@ -48,7 +46,7 @@ class PackPlaces:
         which = (col(EntryRow.namespace) == namespace, col(EntryRow.lane) == "")
         query = _PLACES.add_columns(col(RevisionRow.revision))
         query = query.where(*which, col(RevisionRow.pack).in_(packs)).limit(LISTED)
-        rows: Any = self._session.connection().execute(query)
+        rows: Any = self._run(query)
         return [_pack_place(Digest(revision), row) for *row, revision in rows]
 
 

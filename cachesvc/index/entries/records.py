@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlmodel import col
@@ -14,6 +16,8 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from ..access.signers import revoked_why
 from ..tables import EntryRow, RevisionRow
 from .ancestry import withdrawn_ancestor
+
+_Record = TypeVar("_Record")
 
 
 def place_columns() -> list[Any]:
@@ -35,29 +39,34 @@ def heads() -> Any:
     ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
 
 
+_NAMES: dict[str, Callable[[str], object]] = {
+    **dict.fromkeys(("entry", "revision", "pack", "head", "model"), Digest),
+    "namespace": Namespace,
+    "name": ShortName,
+    "tag": Tag,
+    "target": Target,
+    "lane": Lane,
+}
+"""The types of columns that name something; an empty one of these names nothing."""
+
+
+def record_of(record: type[_Record], row: Any, **others: object) -> _Record:
+    """Return a record of an entry or a revision: its fields are the columns of a row that have their names,
+    and ``others``. The query says which columns a row has, so one that is not for operators is not in it."""
+    columns, values = row._mapping, dict(others)
+    for field in fields(record):  # type: ignore[arg-type]
+        if field.name in columns and field.name not in others:
+            value = columns[field.name]
+            if (named := _NAMES.get(field.name)) is not None:
+                value = named(value) if value else None
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+    return record(**values)
+
+
 def entry_record(row: Any) -> EntryRecord:
-    return EntryRecord(
-        entry=Digest(row.entry),
-        namespace=Namespace(row.namespace),
-        name=ShortName(row.name),
-        tag=Tag(row.tag),
-        target=Target(row.target),
-        revision=Digest(row.head),
-        sequence=row.head_sequence,
-        published=row.published,
-        pack_size=row.pack_size,
-        files=row.files,
-        fingerprint=row.fingerprint,
-        measured=row.measured,
-        lane=Lane(row.lane) if row.lane else None,
-        model=Digest(row.model) if row.model else None,
-        last_used=row.last_used,
-        pinned=row.pinned,
-        quarantined=row.quarantined,
-        dtypes=tuple((row.dtypes or "").split()),
-        shapes=tuple((row.shapes or "").split()),
-        signer=row.signer,
-    )
+    dtypes, shapes = (tuple((words or "").split()) for words in (row.dtypes, row.shapes))
+    head = {"revision": Digest(row.head), "sequence": row.head_sequence}
+    return record_of(EntryRecord, row, **head, dtypes=dtypes, shapes=shapes)
 
 
 def revisions(facts: bool = True) -> Any:
@@ -73,32 +82,4 @@ def revisions(facts: bool = True) -> Any:
 
 
 def revision_record(row: Any) -> RevisionRecord:
-    return RevisionRecord(
-        revision=Digest(row.revision),
-        entry=Digest(row.entry),
-        namespace=Namespace(row.namespace),
-        name=ShortName(row.name),
-        tag=Tag(row.tag),
-        target=Target(row.target),
-        head=row.head == row.revision,
-        sequence=row.sequence,
-        published=row.published,
-        published_by=row.published_by,
-        signer=row.signer,
-        pack=Digest(row.pack),
-        pack_size=row.pack_size,
-        files=row.files,
-        fingerprint=getattr(row, "fingerprint", {}),
-        scopes=tuple(getattr(row, "scopes", ())),
-        measured=getattr(row, "measured", {}),
-        lane=Lane(row.lane) if row.lane else None,
-        expires=row.expires,
-        last_used=row.last_used,
-        pinned=row.pinned,
-        quarantined=row.quarantined,
-        why=row.quarantine_why or "",
-        builder=row.builder,
-        source_ref=row.source_ref,
-        signer_revoked=row.signer_revoked,
-        withdrawn_ancestor=row.withdrawn_ancestor,
-    )
+    return record_of(RevisionRecord, row, head=row.head == row.revision, why=row.quarantine_why or "")

@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.upkeep import Usage
-from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.requests.reports import STATES
 
+from ..sql import Rows, within
 from ..tables import EntryRow, RevisionRow, UsefulnessRow
 from .ages import compile_seconds
-from .records import heads
+from .records import heads, record_of
 
 
-class Sums:
+class Sums(Rows):
     """Sums over entries and what services reported of them. They may be slow."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def named(self, namespace: str) -> int:
         """Returns how many names there are."""
@@ -30,7 +26,7 @@ class Sums:
         if namespace != ANY:
             names = names.where(col(EntryRow.namespace) == namespace)
         query = sa.select(sa.func.count()).select_from(names.subquery())
-        return int(self._session.connection().execute(query).scalar() or 0)
+        return int(self._run(query).scalar() or 0)
 
     def starts(self, namespace: str) -> tuple[dict[str, int], float, float]:
         """Returns (starts by state, seconds saved, seconds spent), as services reported them."""
@@ -40,7 +36,7 @@ class Sums:
             query = query.join(RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
             query = query.join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             query = query.where(col(EntryRow.namespace) == namespace)
-        *counts, saved, spent = self._session.connection().execute(query).one()
+        *counts, saved, spent = self._run(query).one()
         return (
             {state: int(count or 0) for state, count in zip(STATES, counts, strict=True)},
             float(saved or 0.0),
@@ -64,7 +60,7 @@ class Sums:
         )
         return {
             f"{namespace}/{name}:{tag}": dict(zip(STATES, map(int, counts), strict=True))
-            for namespace, name, tag, *counts in self._session.connection().execute(query)
+            for namespace, name, tag, *counts in self._run(query)
         }
 
     def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
@@ -129,7 +125,7 @@ class Sums:
                 UsefulnessRow, EntryRow, col(EntryRow.head) == col(UsefulnessRow.revision)
             ).group_by(col(EntryRow.entry))
             query = query.having(saved > 0).order_by(saved.desc(), col(EntryRow.entry))
-        return [row[0] for row in self._session.connection().execute(query)]
+        return [row[0] for row in self._run(query)]
 
     def _is_large(self, namespace: str) -> bool:
         """Returns whether a namespace holds so many of the entries that sums over all of them, without a
@@ -163,9 +159,8 @@ class Sums:
                 .where(col(EntryRow.head).is_not(None))
                 .order_by(some.c.total.desc(), col(EntryRow.entry))
             )
-            if namespace != ANY:
-                query = query.where(col(EntryRow.namespace) == namespace)
-            found = [one[0] for one in self._session.connection().execute(query)]
+            query = within(query, col(EntryRow.namespace), namespace)
+            found = [one[0] for one in self._run(query)]
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -183,25 +178,19 @@ class Sums:
                 .order_by(used, published, col(RevisionRow.revision))
                 .limit(limit)
             )
-            if namespace != ANY:
-                query = query.where(col(EntryRow.namespace) == namespace)
-            first += self._session.connection().execute(query)
+            query = within(query, col(EntryRow.namespace), namespace)
+            first += self._run(query)
         return [entry for _, entry in sorted(map(tuple, first))[:limit]]
 
 
 def _usage(row: Any, size: int, hit: int, saved: float, of_line: int) -> Usage:
-    return Usage(
-        entry=Digest(row.entry),
-        namespace=Namespace(row.namespace),
-        name=ShortName(row.name),
-        tag=Tag(row.tag),
-        target=Target(row.target),
+    return record_of(
+        Usage,
+        row,
         bytes=size,
         hit=hit,
         saved=round(saved, 3),
         compile_seconds=compile_seconds(row.measured),
         last_used=row.published if row.last_used is None else row.last_used,
-        head=Digest(row.head),
-        published=row.published,
         hit_before=max(of_line - hit, 0),
     )

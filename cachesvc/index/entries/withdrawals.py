@@ -15,7 +15,7 @@ from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Namespace
 
 from ..access.signers import revoked_why
-from ..sql import run_change, upsert
+from ..sql import Rows, insert_new, run_change, upsert
 from ..tables import EntryRow, RevisionRow, WithdrawalRow, WithdrawnFileRow
 
 _BATCH = 500
@@ -35,11 +35,8 @@ class Withdrawal:
     older: bool
 
 
-class Withdrawals:
+class Withdrawals(Rows):
     """The revisions that were withdrawn, each with its pack and its files."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def lock(self, namespace: Namespace, *, alone: bool) -> None:
         """Waits until no other transaction withdraws something of a namespace (``alone``: or commits there),
@@ -57,29 +54,25 @@ class Withdrawals:
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(col(RevisionRow.pack) == pack, col(EntryRow.namespace) == namespace)
         )
-        return [Digest(row[0]) for row in self._session.connection().execute(query)]
+        return [Digest(row[0]) for row in self._run(query)]
 
     def add(self, revision: Digest, files: Sequence[Digest], now: int, why: str) -> None:
         """Records that a revision is withdrawn, with its bytes. ``files``: the digests of its files."""
         facts = (sa.literal(len(set(files))), sa.literal(now, sa.BigInteger()), sa.literal(why))
         _insert(self._session, col(RevisionRow.revision) == revision, col(RevisionRow.pack), *facts)
-        connection = self._session.connection()
-        insert = upsert(WithdrawnFileRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
         rows = [{"digest": digest, "revision": revision} for digest in sorted(set(files))]
-        if rows:
-            connection.execute(insert.on_conflict_do_nothing(), rows)
+        insert_new(self._session, WithdrawnFileRow, rows)
 
     def add_deleted(self, revision: Digest, namespace: Namespace, now: int, why: str) -> None:
         """Record that a revision is withdrawn of which nothing is left here but its digest. It stands in the
         place of the facts that are not known, such as the pack: of bytes, no other revision is withheld."""
         texts = {"revision": revision, "namespace": namespace, "name": DELETED, "tag": "latest"}
         texts |= {"target": DELETED, "entry": revision, "pack": revision, "why": why}
-        connection = self._session.connection()
-        insert = upsert(WithdrawalRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
         # Of a revoked signer's revision there may be a row already, without a pack: that one reaches nothing.
         packed = {"pack": sa.func.coalesce(col(WithdrawalRow.pack), revision)}
+        insert = upsert(self._session, WithdrawalRow)
         insert = insert.on_conflict_do_update(index_elements=["revision"], set_=packed)
-        connection.execute(insert, [{**texts, "sequence": 0, "files": 0, "since": now}])
+        self._run(insert, [{**texts, "sequence": 0, "files": 0, "since": now}])
 
     def namespace_of(self, revision: Digest) -> Namespace | None:
         """Returns the namespace of a withdrawn revision; ``None`` if it is not withdrawn."""
@@ -99,11 +92,9 @@ class Withdrawals:
             )
             same = sa.or_(same, of_pack)
         query = sa.select(col(WithdrawalRow.revision)).where(same)
-        revisions = [Digest(one[0]) for one in self._session.connection().execute(query)]
-        run_change(
-            self._session, sa.delete(WithdrawnFileRow).where(col(WithdrawnFileRow.revision).in_(revisions))
-        )
-        run_change(self._session, sa.delete(WithdrawalRow).where(same))
+        revisions = [Digest(one[0]) for one in self._run(query)]
+        self._change(sa.delete(WithdrawnFileRow).where(col(WithdrawnFileRow.revision).in_(revisions)))
+        self._change(sa.delete(WithdrawalRow).where(same))
         return revisions
 
     def against(self, manifest: Manifest, revision: Digest) -> Withdrawal | None:
@@ -121,7 +112,7 @@ class Withdrawals:
         query = sa.select(col(WithdrawalRow.revision), col(WithdrawalRow.why), col(WithdrawalRow.pack)).where(
             found
         )
-        rows = self._session.connection().execute(query).all()
+        rows = self._run(query).all()
         for other, why, pack in rows:
             if other == revision or pack == manifest.pack.digest:
                 return Withdrawal(Digest(other), why, older=False)
@@ -191,11 +182,9 @@ def _keep_sequence(session: Session, entry: Digest) -> None:
         sa.literal(marker), *map(col, copied), col(EntryRow.head_sequence), sa.null(), *facts
     ).where(col(EntryRow.entry) == entry, col(EntryRow.lane) == "")
     names = "revision namespace name tag target entry sequence pack files since why".split()
-    connection = session.connection()
-    insert = upsert(WithdrawalRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
-    insert = insert.from_select(names, query)
+    insert = upsert(session, WithdrawalRow).from_select(names, query)
     newest = {"sequence": insert.excluded.sequence}
-    connection.execute(insert.on_conflict_do_update(index_elements=["revision"], set_=newest))
+    session.connection().execute(insert.on_conflict_do_update(index_elements=["revision"], set_=newest))
 
 
 def _insert(session: Session, which: Any, pack: Any, files: Any, since: Any, why: Any) -> None:
@@ -209,6 +198,5 @@ def _insert(session: Session, which: Any, pack: Any, files: Any, since: Any, why
         .where(which)
     )
     names = "revision namespace name tag target entry sequence pack files since why".split()
-    connection = session.connection()
-    insert = upsert(WithdrawalRow.__table__, connection.dialect.name)  # type: ignore[attr-defined]
-    connection.execute(insert.from_select(names, query).on_conflict_do_nothing())
+    insert = upsert(session, WithdrawalRow).from_select(names, query)
+    session.connection().execute(insert.on_conflict_do_nothing())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.access import ANY
 from cachesvc.schema.entries import Withheld
@@ -13,16 +13,14 @@ from cachesvc_client.wire.compare import ancestor_withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Tag, Target
 
+from ..sql import Rows
 from ..tables import AncestorRow, EntryRow, RevisionRow, UsefulnessRow, WithdrawalRow
 from .ancestry import withdrawn_ancestor, withdrawn_since
 from .records import place_columns
 
 
-class WithheldRevisions:
+class WithheldRevisions(Rows):
     """Lists what is withheld from everybody or from some environments."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def listing(self, namespace: str, limit: int) -> list[Withheld]:
         """Returns what is withheld from everybody or from some environments, the newest first."""
@@ -56,7 +54,7 @@ class WithheldRevisions:
         ):
             if namespace != ANY:
                 query = query.where(col(where) == namespace)
-            for row in self._session.connection().execute(query.limit(limit)):
+            for row in self._run(query.limit(limit)):
                 place = (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
                 environment = Digest(row[7]) if row[7] else None
                 withheld.append(Withheld(Digest(row[0]), *place, row[5], words(row[6] or ""), environment))

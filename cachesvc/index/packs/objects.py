@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from cachesvc.domain.retention import ObjectFacts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace
 
-from ..sql import run_change, run_on_driver
+from ..sql import Rows, run_on_driver
 from ..tables import EntryRow, ObjectRow, RevisionRow
 
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
@@ -28,11 +28,8 @@ _HOLD = _LEASE.values(**_NOT_PENDING)
 _HOLD_RECEIVED = _RECEIVE.values(**_NOT_PENDING)
 
 
-class Objects:
+class Objects(Rows):
     """The objects. A row is made before its object's first byte and removed after the object is deleted."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(
         self, key: str, leased_until: int, share: str | None = None, announced: int | None = None
@@ -51,11 +48,11 @@ class Objects:
     def received(self, key: str, digest: Digest, size: int, leased_until: int) -> bool:
         """Records that all bytes are durable; false if GC took the object meanwhile."""
         values = {"key_": key, "until": leased_until, "digest_": digest, "size_": size}
-        return self._change(_RECEIVE, values) is not None
+        return self._change_live(_RECEIVE, values) is not None
 
     def lease(self, key: str, leased_until: int) -> bool:
         """Moves the lease of a live object; false if there is none."""
-        return self._change(_LEASE, {"key_": key, "until": leased_until}) is not None
+        return self._change_live(_LEASE, {"key_": key, "until": leased_until}) is not None
 
     def hold(
         self, key: str, leased_until: int, received: tuple[Digest, int] | None = None
@@ -68,9 +65,9 @@ class Objects:
         """
         values: dict[str, Any] = {"key_": key, "until": leased_until}
         if received is None:
-            row = self._change(_HOLD, values)
+            row = self._change_live(_HOLD, values)
         else:
-            row = self._change(_HOLD_RECEIVED, values | {"digest_": received[0], "size_": received[1]})
+            row = self._change_live(_HOLD_RECEIVED, values | {"digest_": received[0], "size_": received[1]})
         return None if row is None else (Digest(row[0]) if row[0] else None, row[1])
 
     def hold_same(self, namespace: Namespace, pack: Digest, size: int, leased_until: int) -> str | None:
@@ -82,11 +79,11 @@ class Objects:
             .where(col(RevisionRow.pack) == pack, col(EntryRow.namespace) == namespace)
             .limit(1)
         )
-        key: str | None = self._session.connection().execute(query).scalar()
+        key: str | None = self._run(query).scalar()
         held = self.hold(key, leased_until) if key is not None else None
         return key if held == (pack, size) else None
 
-    def _change(self, statement: sa.Executable, values: dict[str, Any]) -> Any:
+    def _change_live(self, statement: sa.Executable, values: dict[str, Any]) -> Any:
         return run_on_driver(self._session.connection(), statement, values).fetchone()
 
     def pending(self, share: str, repeated: str) -> int:
@@ -96,13 +93,13 @@ class Objects:
         that is sent again takes the place of the first.
         """
         query = sa.select(col(ObjectRow.key), col(ObjectRow.announced)).where(col(ObjectRow.share) == share)
-        rows = [(row[0], row[1] or 0) for row in self._session.connection().execute(query)]
+        rows = [(row[0], row[1] or 0) for row in self._run(query)]
         of_upload = [size for key, size in rows if key.startswith(repeated)]
         return sum(size for _, size in rows) - max(of_upload, default=0)
 
     def content(self, key: str) -> tuple[Digest, int] | None:
         """Returns digest and size of the object if it is whole and live."""
-        row: Any = self._session.connection().execute(_BY_KEY, {"key": key}).first()
+        row: Any = self._run(_BY_KEY, {"key": key}).first()
         if row is None or row.state != "live" or row.digest is None or row.size is None:
             return None
         return Digest(row.digest), row.size
@@ -129,7 +126,7 @@ class Objects:
         leased = sa.and_(col(ObjectRow.state) != "deleting", col(ObjectRow.leased_until) >= now)
         in_use = sa.select(sa.func.count()).select_from(ObjectRow).where(leased, ~_referenced())
         everything = sa.select(sa.func.count()).select_from(ObjectRow)
-        counts = [self._session.connection().execute(one).scalar_one() for one in (everything, named, in_use)]
+        counts = [self._run(one).scalar_one() for one in (everything, named, in_use)]
         # Statement by statement, a publication may come between two counts.
         return max(int(counts[0]) - int(counts[1]) - int(counts[2]), 0)
 
@@ -146,15 +143,15 @@ class Objects:
         lock has written: PostgreSQL judges a single statement by the snapshot from before it waited.
         """
         this = col(ObjectRow.key) == key
-        self._session.connection().execute(sa.select(col(ObjectRow.key)).where(this).with_for_update())
+        self._run(sa.select(col(ObjectRow.key)).where(this).with_for_update())
         may = sa.or_(col(ObjectRow.state) == "deleting", col(ObjectRow.leased_until) < now)
         free = sa.update(ObjectRow).where(this, may, ~_referenced())
-        return bool(run_change(self._session, free.values(state="deleting")))
+        return bool(self._change(free.values(state="deleting")))
 
     def forget(self, key: str) -> None:
         """Deletes the row of an object that is gone from the store."""
         marked = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
-        run_change(self._session, marked)
+        self._change(marked)
 
 
 def _loose(now: int) -> tuple[sa.ColumnElement[bool], ...]:

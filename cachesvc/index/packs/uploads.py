@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from ..sql import run_change
+from ..sql import Rows
 from ..tables import ObjectRow, UploadRow
 
 
@@ -38,19 +38,16 @@ _LEASE = _THIS.values(leased_until=sa.bindparam("until"))
 _HOLD = _THIS.where(_TABLE.c.key.is_(None)).values(key=sa.bindparam("key_"))
 
 
-class Uploads:
+class Uploads(Rows):
     """The uploads, one row for each."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, upload: Upload) -> None:
         """Adds an upload."""
-        self._session.connection().execute(_ADD, {**asdict(upload), "lane": upload.lane or ""})
+        self._run(_ADD, {**asdict(upload), "lane": upload.lane or ""})
 
     def get(self, upload: str) -> Upload | None:
         """Returns the upload with this id, if there is one."""
-        row: Any = self._session.connection().execute(_BY_ID, {"upload": upload}).first()
+        row: Any = self._run(_BY_ID, {"upload": upload}).first()
         if row is None:
             return None
         lane = Lane(row.lane) if row.lane else None
@@ -62,12 +59,12 @@ class Uploads:
     def lease(self, upload: str, leased_until: int) -> bool:
         """Moves the lease of an upload; false if its row is gone."""
         values = {"upload_": upload, "until": leased_until}
-        return bool(self._session.connection().execute(_LEASE, values).rowcount)
+        return bool(self._run(_LEASE, values).rowcount)
 
     def hold(self, upload: str, key: str) -> bool:
         """Records the key of the received object; false if the upload has one already, or its row is gone."""
         values = {"upload_": upload, "key_": key}
-        return bool(self._session.connection().execute(_HOLD, values).rowcount)
+        return bool(self._run(_HOLD, values).rowcount)
 
     def oldest_unfinished(self, now: int) -> int | None:
         """Returns when the oldest upload began whose lease holds and whose pack no commit has taken; ``None``
@@ -79,13 +76,13 @@ class Uploads:
             .select_from(_TABLE.outerjoin(objects, objects.c.key == _TABLE.c.key))
             .where(_TABLE.c.leased_until >= now, pending)
         )
-        oldest: int | None = self._session.connection().execute(query).scalar()
+        oldest: int | None = self._run(query).scalar()
         return oldest
 
     def drop(self, upload: str) -> None:
         """Deletes the row of an upload, if there is one."""
-        run_change(self._session, sa.delete(UploadRow).where(col(UploadRow.upload) == upload))
+        self._change(sa.delete(UploadRow).where(col(UploadRow.upload) == upload))
 
     def drop_over(self, now: int) -> int:
         """Deletes the uploads whose lease is over, and returns how many."""
-        return run_change(self._session, sa.delete(UploadRow).where(col(UploadRow.leased_until) < now))
+        return self._change(sa.delete(UploadRow).where(col(UploadRow.leased_until) < now))

@@ -11,11 +11,12 @@ from sqlmodel import Session, col
 
 from cachesvc.domain.access import ANY
 from cachesvc.domain.usefulness import COLD_MODELS, NAMESPACE_COLD
+from cachesvc.schema.wanted import WantedTarget
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName, Tag, Target
 
-from ..sql import run_change, upsert
+from ..sql import Rows, upsert
 from ..tables import ColdStartRow, EntryRow, EnvironmentRow, NamespaceRow, UsefulnessRow
 
 
@@ -32,36 +33,18 @@ class ColdRecord:
     lane: Lane | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledAllTheSame:
-    """The starts of one environment that compiled although the head of an entry fitted it. ``fingerprint``:
-    empty if it is not stored."""
-
-    entry: Digest
-    target: Target
-    lane: Lane | None
-    environment: Digest
-    facts: dict[str, str]
-    fingerprint: dict[str, FactorValue]
-    starts: int
-    spent: float
-    last_seen: int
-    why: str
-
-
-class ColdStarts:
+class ColdStarts(Rows):
     """Cold starts, of ``NAMESPACE_COLD`` pairs of a name and an environment in each namespace at most."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        super().__init__(session)
         self._table: Any = ColdStartRow.__table__  # type: ignore[attr-defined]
 
     def add(self, name: Name, start: ColdRecord, spent_before: float | None = None) -> None:
         """Counts one start. ``spent_before``: of an earlier report of the same start, which this one
         replaces: only the seconds change then, and never fall below zero."""
-        connection = self._session.connection()
         there = (*self._under(name, [start.lane or ""]), self._table.c.environment == start.environment)
-        before: Any = connection.execute(sa.select(self._table.c.models).where(*there)).scalar()
+        before: Any = self._run(sa.select(self._table.c.models).where(*there)).scalar()
         if before is None:
             self._make_room(name.namespace)
         models = list(dict.fromkeys([*(before or ()), *map(str, start.models)]))[:COLD_MODELS]
@@ -85,9 +68,9 @@ class ColdStarts:
         else:
             spent = self._table.c.spent + start.spent - spent_before
             changed["spent"] = sa.case((spent < 0, 0.0), else_=spent)
-        statement = upsert(self._table, connection.dialect.name).values(values)
+        statement = upsert(self._session, ColdStartRow).values(values)
         key = ["namespace", "name", "tag", "lane", "environment"]
-        connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+        self._run(statement.on_conflict_do_update(index_elements=key, set_=changed))
 
     def under(self, name: Name, lane: Lane | None, since: int, limit: int) -> list[ColdRecord]:
         """Returns the environments with cold starts of ``name`` at ``since`` (seconds of UTC) or later, of
@@ -117,14 +100,14 @@ class ColdStarts:
                 last,
                 Lane(of) if of else None,
             )
-            for where, facts, models, starts, spent, last, of in self._session.connection().execute(query)
+            for where, facts, models, starts, spent, last, of in self._run(query)
         ]
 
     def unknown_namespaces(self) -> set[str]:
         """Return the namespaces that have cold starts, and in which nothing was published."""
         cold, known = self._table.c.namespace, col(NamespaceRow.namespace)
         query = sa.select(cold).distinct().where(cold.not_in(sa.select(known)))
-        return set(self._session.connection().execute(query).scalars())
+        return set(self._run(query).scalars())
 
     def names(self, namespace: str, lane: Lane | None, since: int, limit: int) -> list[Name]:
         """Return the names under which starts of the trunk and of ``lane`` compiled at ``since`` or later;
@@ -157,7 +140,7 @@ class ColdStarts:
         for query in (nothing_fitted, compiled_anyway):
             # Each in its own order and bounded: what is first of both is first of one.
             bounded = query.order_by(sa.desc(sa.literal_column("4"))).limit(limit)
-            for where, name, tag, spent in self._session.connection().execute(bounded):
+            for where, name, tag, spent in self._run(bounded):
                 sums[where, name, tag] = sums.get((where, name, tag), 0.0) + (spent or 0.0)
         ordered = sorted(sums, key=lambda key: (-sums[key], key))[:limit]
         return [Name(Namespace(where), ShortName(name), Tag(tag)) for where, name, tag in ordered]
@@ -173,15 +156,15 @@ class ColdStarts:
             .order_by(col(EntryRow.target))
         )
         targets: dict[Digest, list[Target]] = {}
-        for model, target in self._session.connection().execute(query) if models else ():
+        for model, target in self._run(query) if models else ():
             targets.setdefault(Digest(model), []).append(Target(target))
         return targets
 
     def compiled_all_the_same(
         self, name: Name, lane: Lane | None, since: int, limit: int
-    ) -> list[CompiledAllTheSame]:
+    ) -> list[WantedTarget]:
         """Returns where the heads of ``name`` were installed at ``since`` or later and starts compiled; those
-        that compiled longest come first."""
+        that compiled longest come first. ``fingerprint``: empty if it is not stored."""
         used: Any = UsefulnessRow
         of_environment = sa.and_(
             col(EnvironmentRow.namespace) == name.namespace,
@@ -209,23 +192,23 @@ class ColdStarts:
             .limit(limit)
         )
         return [
-            CompiledAllTheSame(
-                Digest(entry),
-                Target(target),
-                Lane(of) if of else None,
-                Digest(where),
-                dict(facts),
-                dict(fingerprint or {}),
-                *rest,
+            WantedTarget(
+                *(name.namespace, name.name, name.tag, Digest(row.environment), row.starts),
+                target=Target(row.target),
+                spent=round(row.spent, 3),
+                last_seen=row.last_seen,
+                facts=dict(row.facts),
+                fingerprint=dict(row.fingerprint or {}),
+                lane=Lane(row.lane) if row.lane else None,
+                entry=Digest(row.entry),
+                why=row.why,
             )
-            for entry, target, of, where, facts, fingerprint, *rest in self._session.connection().execute(
-                query
-            )
+            for row in self._run(query)
         ]
 
     def forget(self, before: int) -> int:
         """Deletes what was not seen since ``before``; returns how many rows."""
-        return run_change(self._session, sa.delete(ColdStartRow).where(col(ColdStartRow.last_seen) < before))
+        return self._change(sa.delete(ColdStartRow).where(col(ColdStartRow.last_seen) < before))
 
     def _under(self, name: Name, lanes: Sequence[str]) -> tuple[Any, ...]:
         table = self._table.c
@@ -235,13 +218,13 @@ class ColdStarts:
     def _make_room(self, namespace: str) -> None:
         of_namespace = self._table.c.namespace == namespace
         count = sa.select(sa.func.count()).select_from(self._table).where(of_namespace)
-        if (self._session.connection().execute(count).scalar() or 0) < NAMESPACE_COLD:
+        if (self._run(count).scalar() or 0) < NAMESPACE_COLD:
             return
         key = [self._table.c[name] for name in ("name", "tag", "lane", "environment")]
         oldest = sa.select(*key).where(of_namespace).order_by(self._table.c.last_seen, *key).limit(1)
-        row = self._session.connection().execute(oldest).one()
+        row = self._run(oldest).one()
         gone = [column == value for column, value in zip(key, row, strict=True)]
-        run_change(self._session, sa.delete(ColdStartRow).where(of_namespace, *gone))
+        self._change(sa.delete(ColdStartRow).where(of_namespace, *gone))
 
 
 def _entries(name: Name, lane: Lane | None) -> tuple[Any, ...]:

@@ -9,13 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col
 
-from cachesvc.domain.access import ANY
 from cachesvc.domain.days import DayOfStarts
 from cachesvc.domain.retention import DAY
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.requests.reports import STATES
 
-from ..sql import run_change, upsert
+from ..sql import Rows, upsert, within
 from ..tables import DailyStartsRow
 from .usefulness import Earlier, Start
 
@@ -35,11 +34,11 @@ class ColdStartOfDay:
     times: int = 1
 
 
-class Days:
+class Days(Rows):
     """The starts of each namespace by day of UTC."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        super().__init__(session)
         self._table: Any = DailyStartsRow.__table__  # type: ignore[attr-defined]
 
     def add(self, namespace: Namespace, starts: Sequence[Start | ColdStartOfDay]) -> None:
@@ -54,10 +53,9 @@ class Days:
             "saved": sum(start.saved for start in starts),
             "spent": sum(start.spent for start in starts),
         }
-        connection = self._session.connection()
-        statement = upsert(self._table, connection.dialect.name).values(namespace=namespace, day=day, **sums)
+        statement = upsert(self._session, DailyStartsRow).values(namespace=namespace, day=day, **sums)
         added = {name: self._table.c[name] + statement.excluded[name] for name in _SUMS}
-        connection.execute(statement.on_conflict_do_update(index_elements=["namespace", "day"], set_=added))
+        self._run(statement.on_conflict_do_update(index_elements=["namespace", "day"], set_=added))
 
     def since(self, namespace: str, day: int) -> list[DayOfStarts]:
         """Returns the days from ``day`` on that have starts, in order; ``*``: of all namespaces together."""
@@ -68,9 +66,8 @@ class Days:
             .group_by(self._table.c.day)
             .order_by(self._table.c.day)
         )
-        if namespace != ANY:
-            query = query.where(self._table.c.namespace == namespace)
-        rows = self._session.connection().execute(query)
+        query = within(query, self._table.c.namespace, namespace)
+        rows = self._run(query)
         return [
             DayOfStarts(day, dict(zip(STATES, map(int, counts), strict=True)), float(saved), float(spent))
             for day, *counts, saved, spent in rows
@@ -78,7 +75,7 @@ class Days:
 
     def forget(self, before: int) -> int:
         """Deletes the days before the day ``before``; returns how many rows."""
-        return run_change(self._session, sa.delete(DailyStartsRow).where(col(DailyStartsRow.day) < before))
+        return self._change(sa.delete(DailyStartsRow).where(col(DailyStartsRow.day) < before))
 
     def _subtract(self, namespace: Namespace, day: int, earlier: Earlier) -> None:
         table = self._table.c
@@ -89,5 +86,5 @@ class Days:
         }
         for one in (day, day - 1):
             there = (table.namespace == namespace, table.day == one, table[earlier.state] > 0)
-            if run_change(self._session, sa.update(self._table).where(*there).values(**values)):
+            if self._change(sa.update(self._table).where(*there).values(**values)):
                 return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from cachesvc.domain.usefulness import NAMESPACE_ENVIRONMENTS
 from cachesvc_client.wire.digest import Digest
@@ -16,7 +16,7 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Name, Namespace
 from cachesvc_client.wire.requests.reports import STATES
 
-from ..sql import run_change, upsert
+from ..sql import Rows, upsert
 from ..tables import EntryRow, EnvironmentRow, RevisionRow, UsefulnessRow
 
 SEEN_STEP_SECONDS = 3600
@@ -38,31 +38,23 @@ class ReportedEnvironment:
     spent: float = 0.0
 
 
-class Environments:
+class Environments(Rows):
     """The facts of environments, ``NAMESPACE_ENVIRONMENTS`` of each namespace at most."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(
         self, namespace: Namespace, environment: Digest, fingerprint: dict[str, FactorValue], now: int
     ) -> None:
         """Records the facts of an environment, unless it was recorded less than an hour ago."""
-        connection = self._session.connection()
         seen = sa.select(col(EnvironmentRow.seen)).where(*_this(namespace, environment))
-        before: Any = connection.execute(seen).scalar()
+        before: Any = self._run(seen).scalar()
         if before is not None and before >= now - SEEN_STEP_SECONDS:
             return
         if before is None:
             self._make_room(namespace)
-        table: Any = EnvironmentRow.__table__  # type: ignore[attr-defined]
         facts = {"fingerprint": fingerprint, "seen": now}
-        statement = upsert(table, connection.dialect.name).values(
-            namespace=namespace, environment=environment, **facts
-        )
-        connection.execute(
-            statement.on_conflict_do_update(index_elements=["namespace", "environment"], set_=facts)
-        )
+        statement = upsert(self._session, EnvironmentRow)
+        statement = statement.values(namespace=namespace, environment=environment, **facts)
+        self._run(statement.on_conflict_do_update(index_elements=["namespace", "environment"], set_=facts))
 
     def get(self, namespace: Namespace, environment: Digest) -> dict[str, FactorValue] | None:
         """Returns the facts of an environment as a service there last reported them, if they are stored."""
@@ -120,19 +112,17 @@ class Environments:
                 float(saved),
                 float(spent),
             )
-            for where, facts, last, stored, saved, spent, *of_states in self._session.connection().execute(
-                query
-            )
+            for where, facts, last, stored, saved, spent, *of_states in self._run(query)
         ]
 
     def forget(self, before: int) -> int:
         """Deletes the environments that were not seen since ``before``; returns how many."""
-        return run_change(self._session, sa.delete(EnvironmentRow).where(col(EnvironmentRow.seen) < before))
+        return self._change(sa.delete(EnvironmentRow).where(col(EnvironmentRow.seen) < before))
 
     def _make_room(self, namespace: Namespace) -> None:
         of_namespace = col(EnvironmentRow.namespace) == namespace
         count = sa.select(sa.func.count()).select_from(EnvironmentRow).where(of_namespace)
-        if (self._session.connection().execute(count).scalar() or 0) < NAMESPACE_ENVIRONMENTS:
+        if (self._run(count).scalar() or 0) < NAMESPACE_ENVIRONMENTS:
             return
         oldest = (
             sa.select(col(EnvironmentRow.environment))
@@ -141,7 +131,7 @@ class Environments:
             .limit(1)
         )
         gone = sa.delete(EnvironmentRow).where(of_namespace, col(EnvironmentRow.environment).in_(oldest))
-        run_change(self._session, gone)
+        self._change(gone)
 
 
 def _this(namespace: Namespace, environment: Any) -> tuple[Any, Any]:

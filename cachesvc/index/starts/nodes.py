@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlmodel import Session, col
+from sqlmodel import col
 
 from cachesvc.domain.usefulness import NODES
 from cachesvc.schema.revocations import SeenNode
 from cachesvc_client.wire.digest import Digest
 
 from ..access.signers import signed_by
-from ..sql import insert_unless_there, run_change
+from ..sql import Rows, insert_unless_there
 from ..tables import EntryRow, RevisionNodeRow, RevisionRow, TokenRow
 
 SEEN_STEP_SECONDS = 3600
@@ -31,11 +31,8 @@ class NodeReport:
     now: int
 
 
-class RevisionNodes:
+class RevisionNodes(Rows):
     """The nodes that reported a revision, ``NODES`` of each revision at most."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, reports: Sequence[NodeReport]) -> None:
         """Records reports. Beyond ``NODES`` of a revision a new node is omitted: clients choose their
@@ -60,7 +57,7 @@ class RevisionNodes:
             if node in known:
                 values = {"state": report.state, "seen": report.now, "token": report.token}
                 this = (of_revision, col(RevisionNodeRow.node) == node)
-                run_change(self._session, sa.update(RevisionNodeRow).where(*this).values(**values))
+                self._change(sa.update(RevisionNodeRow).where(*this).values(**values))
         if not new:
             return
         count = connection.execute(sa.select(sa.func.count()).where(of_revision)).scalar() or 0
@@ -101,12 +98,12 @@ class RevisionNodes:
         )
         return [
             SeenNode(row.node, row.token, row.label or "", row.seen, row.revisions, bool(row.used))
-            for row in self._session.connection().execute(query)
+            for row in self._run(query)
         ]
 
     def forget(self, before: int) -> int:
         """Deletes the nodes that reported nothing since ``before``; returns how many."""
-        return run_change(self._session, sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
+        return self._change(sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
 
 
 def _changes(reports: Sequence[NodeReport], known: Mapping[str, tuple[str, int]]) -> dict[str, NodeReport]:

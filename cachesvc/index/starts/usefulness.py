@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
-from cachesvc.domain.access import ANY
 from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost, count_hosts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
@@ -19,7 +17,8 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.requests.protocol import EnvironmentUse
 from cachesvc_client.wire.requests.reports import STATES
 
-from ..sql import insert_unless_there, run_change
+from ..entries.records import record_of
+from ..sql import Rows, insert_unless_there, upsert, within
 from ..tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow
 
 SHOWN = 8
@@ -108,11 +107,8 @@ class Start:
     times: int = 1
 
 
-class Usefulness:
+class Usefulness(Rows):
     """Counts by (revision, environment); bounded in every direction."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def subjects(self, revisions: Sequence[Digest]) -> dict[Digest, Reported]:
         """Returns the revisions that exist; no one deletes them before this transaction ends."""
@@ -139,7 +135,7 @@ class Usefulness:
                 row.measured,
                 row.last_used,
             )
-            for row in self._session.connection().execute(query)
+            for row in self._run(query)
         }
 
     def add(self, start: Start) -> None:
@@ -147,8 +143,6 @@ class Usefulness:
         full number of environments loses the one that was seen longest ago."""
         self._make_room(start.revision, start.environment)
         table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
-        connection = self._session.connection()
-        insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         row = UsefulnessRow(
             revision=start.revision,
             environment=start.environment,
@@ -160,7 +154,7 @@ class Usefulness:
             why=start.why,
             **{start.state: start.times},
         )
-        statement = insert(table).values(row.model_dump())
+        statement = upsert(self._session, UsefulnessRow).values(row.model_dump())
         added = {name: table.c[name] + statement.excluded[name] for name in (*STATES, "saved", "spent")}
         if (earlier := start.earlier) is not None:
             # A client may state a false earlier report: no count falls below zero.
@@ -168,7 +162,7 @@ class Usefulness:
             added[earlier.state] = sa.case((fewer < 0, 0), else_=fewer)
             added |= {"saved": added["saved"] - earlier.saved, "spent": added["spent"] - earlier.spent}
         replaced = {"facts": start.facts, "last_seen": start.now, **({"why": start.why} if start.why else {})}
-        connection.execute(
+        self._run(
             statement.on_conflict_do_update(
                 index_elements=["revision", "environment"], set_={**added, **replaced}
             )
@@ -206,7 +200,7 @@ class Usefulness:
             col(UsefulnessRow.environment) == environment,
             col(UsefulnessRow.quarantined).is_(None),
         )
-        return bool(run_change(self._session, statement.values(quarantined=now)))
+        return bool(self._change(statement.values(quarantined=now)))
 
     def lift(self, revision: Digest, environment: Digest | None = None) -> bool:
         """Offers the revision again, in one environment or in all, and returns whether it was withheld."""
@@ -217,8 +211,8 @@ class Usefulness:
         if environment is not None:
             rows = rows.where(col(UsefulnessRow.environment) == environment)
             hosts = hosts.where(col(InertHostRow.environment) == environment)
-        run_change(self._session, hosts)
-        return bool(run_change(self._session, rows.values(quarantined=None)))
+        self._change(hosts)
+        return bool(self._change(rows.values(quarantined=None)))
 
     def quarantined(self, revisions: Sequence[Digest]) -> dict[tuple[Digest, Digest], str]:
         """Returns for each withheld (revision, environment) the reason."""
@@ -228,7 +222,7 @@ class Usefulness:
         reasons: dict[tuple[Digest, Digest], str] = {}
         for begin in range(0, len(revisions), _BATCH):
             some = query.where(col(UsefulnessRow.revision).in_(revisions[begin : begin + _BATCH]))
-            for revision, environment, why in self._session.connection().execute(some):
+            for revision, environment, why in self._run(some):
                 reasons[Digest(revision), Digest(environment)] = why
         return reasons
 
@@ -283,9 +277,8 @@ class Usefulness:
             .order_by(places.c.since.desc(), places.c.revision, places.c.environment)
             .limit(limit)
         )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
-        return [_inert_place(row) for row in self._session.connection().execute(query)]
+        query = within(query, col(EntryRow.namespace), namespace)
+        return [_inert_place(row) for row in self._run(query)]
 
     def used_since(self, entries: Sequence[Digest], since: int) -> list[UsedEntry]:
         """Returns where the entries were used at ``since`` (seconds of UTC) or later: starts that compiled
@@ -310,7 +303,7 @@ class Usefulness:
             some = query.where(col(RevisionRow.entry).in_(entries[begin : begin + _BATCH]))
             rows += [
                 UsedEntry(Digest(entry), Digest(where), json.loads(facts), int(count), last)
-                for entry, where, facts, count, last in self._session.connection().execute(some)
+                for entry, where, facts, count, last in self._run(some)
             ]
         return rows
 
@@ -322,8 +315,8 @@ class Usefulness:
             col(UsefulnessRow.quarantined).is_(None),
         )
         hosts = sa.delete(InertHostRow).where(col(InertHostRow.seen) < before)
-        run_change(self._session, hosts)
-        return run_change(self._session, sa.delete(UsefulnessRow).where(*stale))
+        self._change(hosts)
+        return self._change(sa.delete(UsefulnessRow).where(*stale))
 
     def _all_hosts(self, revisions: Sequence[Digest]) -> dict[tuple[str, str], list[InertHost]]:
         hosts: dict[tuple[str, str], list[InertHost]] = {}
@@ -332,7 +325,7 @@ class Usefulness:
         return hosts
 
     def _make_room(self, revision: Digest, environment: Digest) -> None:
-        rows = self._session.connection().execute(
+        rows = self._run(
             sa.select(col(UsefulnessRow.environment), col(UsefulnessRow.quarantined))
             .where(col(UsefulnessRow.revision) == revision)
             .order_by(col(UsefulnessRow.last_seen), col(UsefulnessRow.environment))
@@ -346,22 +339,13 @@ class Usefulness:
                     oldest = sa.delete(table).where(
                         col(table.revision) == revision, col(table.environment) == there
                     )
-                    run_change(self._session, oldest)
+                    self._change(oldest)
                 return
 
 
 def _inert_place(row: Any) -> InertPlace:
-    of = NamedRevision(
-        entry=Digest(row.entry),
-        revision=Digest(row.revision),
-        namespace=Namespace(row.namespace),
-        name=ShortName(row.name),
-        tag=Tag(row.tag),
-        target=Target(row.target),
-        lane=Lane(row.lane) if row.lane else None,
-    )
     return InertPlace(
-        of=of,
+        of=record_of(NamedRevision, row),
         facts=row.facts,
         hosts=row.hosts,
         since=row.since,

@@ -80,11 +80,17 @@ class Call:
         self._over, self.error = False, None
         return self()
 
-    def argument(self, name: str) -> Any:
-        """Returns the argument for the original's parameter ``name``. Raises an error if there is none."""
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by the names of the original's parameters. Raises an error if the call does not fit
+        the original."""
         import inspect
 
-        return inspect.signature(self.original).bind(*self.args, **self.kwargs).arguments[name]
+        return inspect.signature(self.original).bind(*self.args, **self.kwargs).arguments
+
+    def argument(self, name: str) -> Any:
+        """Returns the argument for the original's parameter ``name``. Raises an error if there is none."""
+        return self.arguments[name]
 
     def set_argument(self, name: str, value: Any) -> None:
         """Has the original get another value for its parameter ``name``. Raises an error if the call does not

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ..hooks.kind_counts import Count
 from ..hooks.table import Hook
@@ -125,47 +125,6 @@ class UsesAccepted(Protocol):
 
     def forget(self, paths: Collection[str]) -> None:
         """Treat the files of these paths as never used, and allow them no more."""
-
-
-_Part = TypeVar("_Part", bound=UsesAccepted)
-
-
-class LatePart(Generic[_Part]):
-    """Keeps what was accepted for the part of a kind that only a process of the kind's tool loads.
-
-    ``load`` imports and makes the part, at the first `get`."""
-
-    def __init__(self, load: Callable[[], _Part]) -> None:
-        self.loaded: _Part | None = None
-        """The part; ``None`` as long as nothing needed it."""
-        self._load = load
-        self._accepted: list[tuple[Path, Collection[str]]] = []
-
-    def get(self) -> _Part:
-        """Return the part, with what was accepted before it was loaded."""
-        if self.loaded is None:
-            self.loaded = self._load()
-            for root, paths in self._accepted:
-                self.loaded.accept(root, paths)
-        return self.loaded
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """As `UsesAccepted.accept`, now or once the part is loaded."""
-        self._accepted.append((root, paths))
-        if self.loaded is not None:
-            self.loaded.accept(root, paths)
-
-    def refuse_all(self) -> None:
-        """As `UsesAccepted.refuse_all`."""
-        self._accepted.clear()
-        if self.loaded is not None:
-            self.loaded.refuse_all()
-
-    def forget(self, paths: Collection[str]) -> None:
-        """As `UsesAccepted.forget`."""
-        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
-        if self.loaded is not None:
-            self.loaded.forget(paths)
 
 
 class Activity(NamedTuple):
@@ -289,6 +248,9 @@ class KindState(KindUses):
     Every method does nothing by default, so a kind overrides what it has.
     """
 
+    part: UsesAccepted | None = None
+    """What uses the accepted files, for a kind with one such part."""
+
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
 
@@ -305,12 +267,18 @@ class KindState(KindUses):
 
     def leave_folder(self) -> None:
         """Forget the folder that was used so far, in which nothing was compiled."""
+        if self.part is not None:
+            self.part.refuse_all()
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the compilers to use these files, which a verified revision has installed in ``root``."""
+        if self.part is not None:
+            self.part.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Treat files of these paths and records of these keys as never used, since their code is wrong."""
+        if self.part is not None:
+            self.part.forget(paths)
 
     def switched_off(self) -> str:
         """Return the setting that keeps the compiler from its own cache in this process, or an empty text."""

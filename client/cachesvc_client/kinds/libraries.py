@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .kind import Activity, KindState
-from .rules import AcceptedFolders, KindRules, host_id
+from .rules import DEPENDS, HOST_FOLDER, AcceptedFolders, KindRules, host_id
 
 if TYPE_CHECKING:
     from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
+    from .builds.request import BuildRequest
 
 _log = logging.getLogger("cachesvc")
 
@@ -40,14 +41,9 @@ class BuiltLibrary(NamedTuple):
 
 
 class Libraries:
-    """The libraries of one kind in this process.
+    """The libraries of one kind in this process."""
 
-    ``depends``: the name of the file that lists what a build read. ``host_folder``: the first part of the
-    paths.
-    """
-
-    def __init__(self, rules: KindRules, depends: str, host_folder: str) -> None:
-        self.depends, self.host_folder = depends, host_folder
+    def __init__(self, rules: KindRules) -> None:
         self.host = ""
         """The id of this host, for what is built here; empty before the environment is known."""
         self.loaded: dict[str, Path] = {}
@@ -59,7 +55,7 @@ class Libraries:
         a later call of it builds nothing."""
         self.seconds = 0.0
         """Seconds spent in keys, look-ups and records: cachesvc's, not the builder's."""
-        self._accepted = AcceptedFolders(rules, depends, host_folder)
+        self._accepted = AcceptedFolders(rules, DEPENDS)
         """The folders that may hold the library of a key."""
         self._call = threading.local()
         """Of the present call on a thread. ``names``: the files that ninja wrote; ``reason``: why the library
@@ -86,7 +82,34 @@ class Libraries:
         """Return the libraries that were built here, by the path that each has in the kind's folder; none
         before the environment is known."""
         built = list(self.built.items()) if self.host else []
-        return {f"{self.host_folder}/{self.host}/{key}/{name}": library for (key, name), library in built}
+        return {f"{HOST_FOLDER}/{self.host}/{key}/{name}": library for (key, name), library in built}
+
+    def _fitting(self, key: str, name: str, absent: str, difference: Callable[[Any], str]) -> Path | None:
+        """Return an accepted folder of a key whose library fits, and keep the reason if there is none:
+        ``absent``, or the ``difference`` that its `Dependencies` make here, in words."""
+        from .builds.dependencies import Dependencies
+        from .whole_library import is_whole
+
+        self._call.reason = absent
+        for folder in self._accepted.of(key):
+            if is_whole(folder / f"{name}.so"):
+                self._call.reason = difference(Dependencies.decode((folder / DEPENDS).read_bytes()))
+                if not self._call.reason:
+                    return folder
+        return None
+
+    def _keep(
+        self, request: BuildRequest, name: str, headers: Collection[Path], depends: bytes, began: int
+    ) -> None:
+        """Record the library ``name`` that was built during a call. ``began``: nanoseconds, when it began;
+        what its build read must not have changed since."""
+        library = request.build_directory / f"{name}.so"
+        read = (*headers, *request.sources, *request.linked)
+        if changed := [path for path in read if path.stat().st_mtime_ns > began]:
+            _log.debug("%s is not kept: %s changed during its build", name, changed[0])
+            return
+        built = BuiltLibrary(library, content_of(library), depends)
+        self.built[f"{request.key(name)}/{built.read}", library.name] = built
 
     def _timed(self, step: Callable[[], Any]) -> Any:
         """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
@@ -104,23 +127,11 @@ class LibrariesState(KindState):
     """The state of a kind whose files are libraries that ninja builds."""
 
     def __init__(self, libraries: Libraries) -> None:
-        self._libraries = libraries
+        self.part = self._libraries = libraries
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host, so that the libraries that it builds can be captured."""
         self._libraries.host = host_id(fingerprint)
-
-    def leave_folder(self) -> None:
-        """Allow no library of the folders before to be loaded."""
-        self._libraries.refuse_all()
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow the libraries among these files to be loaded."""
-        self._libraries.accept(root, paths)
-
-    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
-        """Treat the libraries of these paths as never used, and load them no more."""
-        self._libraries.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of the libraries that were loaded or built, and of their lists of dependencies;
@@ -129,9 +140,9 @@ class LibrariesState(KindState):
         paths = set(self.used_paths())
         if not left:
             for path, library in libraries.built_paths().items():
-                if not copy_built(library, (root / path).parent, library.file.name, libraries.depends):
+                if not copy_built(library, (root / path).parent, library.file.name):
                     paths.discard(path)
-        return {file for path in paths for file in (path, f"{path.rpartition('/')[0]}/{libraries.depends}")}
+        return {file for path in paths for file in (path, f"{path.rpartition('/')[0]}/{DEPENDS}")}
 
     def made_files(self, root: Path) -> Mapping[str, Digest | None]:
         """Return the libraries that were built here, and their lists of dependencies."""
@@ -140,7 +151,7 @@ class LibrariesState(KindState):
         made: dict[str, Digest | None] = {}
         for path, library in self._libraries.built_paths().items():
             made[path] = Digest(f"sha256:{library.content}")
-            made[f"{path.rpartition('/')[0]}/{self._libraries.depends}"] = Digest.of(library.depends)
+            made[f"{path.rpartition('/')[0]}/{DEPENDS}"] = Digest.of(library.depends)
         return made
 
     def used_paths(self) -> set[str]:
@@ -158,7 +169,7 @@ class LibrariesState(KindState):
         return Activity((len(libraries.loaded), len(libraries.built)), opened, libraries.seconds)
 
 
-def copy_built(library: BuiltLibrary, folder: Path, name: str, depends: str) -> bool:
+def copy_built(library: BuiltLibrary, folder: Path, name: str) -> bool:
     """Write a library that was built here, and its dependencies, whole into ``folder``.
 
     Return whether they are there. A library that a later build has replaced is left out. Other files of these
@@ -166,15 +177,14 @@ def copy_built(library: BuiltLibrary, folder: Path, name: str, depends: str) -> 
     """
     from ..atomic import replacing
 
-    if content_of(folder / name) == library.content and content_of(folder / depends) == digest_of(
-        library.depends
-    ):
+    depends = digest_of(library.depends)
+    if content_of(folder / name) == library.content and content_of(folder / DEPENDS) == depends:
         return True
     data = library.file.read_bytes() if library.file.is_file() else b""
     if digest_of(data) != library.content:
         return False
     os.makedirs(folder, exist_ok=True)
-    for file, content in ((name, data), (depends, library.depends)):
+    for file, content in ((name, data), (DEPENDS, library.depends)):
         with replacing(folder / file, 0o755 if file == name else 0o644) as out:
             out.write(content)
     return True

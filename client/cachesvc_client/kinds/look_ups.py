@@ -8,8 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from .kind import UsesAccepted
 
 _MOST_REASONS = 8
 
@@ -48,3 +51,44 @@ class LookUps:
     def _note(self, reason: str) -> None:
         if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
             self.reasons.append(reason)
+
+
+_Part = TypeVar("_Part", bound=UsesAccepted)
+
+
+class LatePart(Generic[_Part]):
+    """Keeps what was accepted for the part of a kind that only a process of the kind's tool loads.
+
+    ``load`` imports and makes the part, at the first `get`."""
+
+    def __init__(self, load: Callable[[], _Part]) -> None:
+        self.loaded: _Part | None = None
+        """The part; ``None`` as long as nothing needed it."""
+        self._load = load
+        self._accepted: list[tuple[Path, Collection[str]]] = []
+
+    def get(self) -> _Part:
+        """Return the part, with what was accepted before it was loaded."""
+        if self.loaded is None:
+            self.loaded = self._load()
+            for root, paths in self._accepted:
+                self.loaded.accept(root, paths)
+        return self.loaded
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """As `UsesAccepted.accept`, now or once the part is loaded."""
+        self._accepted.append((root, paths))
+        if self.loaded is not None:
+            self.loaded.accept(root, paths)
+
+    def refuse_all(self) -> None:
+        """As `UsesAccepted.refuse_all`."""
+        self._accepted.clear()
+        if self.loaded is not None:
+            self.loaded.refuse_all()
+
+    def forget(self, paths: Collection[str]) -> None:
+        """As `UsesAccepted.forget`."""
+        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
+        if self.loaded is not None:
+            self.loaded.forget(paths)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Rewrite = Callable[[bytes, Path], bytes]
 """(data, the kind's absolute folder) -> data."""
+HOST_FOLDER = "cachesvc"
+"""The folder in a kind's folder with what is compiled for hosts: one folder for each host id."""
+DEPENDS = "depends.json"
+"""The name of the file that lists what the build of a library read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,16 @@ class KindRules:
         return paths
 
 
+def host_rules(name: str, files: str, last: str) -> KindRules:
+    """Return the rules of a kind with ``<HOST_FOLDER>/<host>/<key>/<made>/<file>``.
+
+    ``files``: matches the names of its files. ``last``: the file without which a folder is not looked at.
+    """
+    folder = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
+    pointer = FileRule(folder + re.escape(last), write="ours", last=True)
+    return KindRules(name, (FileRule(folder + files, write="ours"), pointer))
+
+
 def is_newer(path: Path, began: int) -> bool:
     """Return whether a file got its content after ``began``, nanoseconds of ``time.time_ns``. By the time
     of the last change of the inode, which no program can set."""
@@ -83,13 +97,10 @@ def is_newer(path: Path, began: int) -> bool:
 
 
 class AcceptedFolders:
-    """Holds the folders that may be loaded, of a kind with ``<host folder>/<host>/<key>/<made>/<file>``.
+    """Holds the folders that may be loaded, of a kind with `host_rules`."""
 
-    ``last``: the file without which a folder is not looked at. ``host_folder``: the first part of the paths.
-    """
-
-    def __init__(self, rules: KindRules, last: str, host_folder: str) -> None:
-        self._rules, self._last, self._host_folder = rules, last, host_folder
+    def __init__(self, rules: KindRules, last: str) -> None:
+        self._rules, self._last = rules, last
         self._by_key: dict[str, list[Path]] = {}
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
@@ -129,7 +140,7 @@ class AcceptedFolders:
 
     def relative(self, folder: Path) -> str:
         """Return the path of a folder, relative to the kind's folder."""
-        return "/".join((self._host_folder, *folder.parts[-3:]))
+        return "/".join((HOST_FOLDER, *folder.parts[-3:]))
 
 
 def host_id(fingerprint: Fingerprint) -> str:

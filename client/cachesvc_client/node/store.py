@@ -57,8 +57,8 @@ def default_root() -> Path:
 
 class NodeStore(PackStore):
     """Keeps what the processes of a node share: the packs, the ``answers`` of registries, the ``marks`` of
-    revisions, and what one start keeps for the next. Safe for threads and for processes; where a process was
-    killed at any step, the next process goes on.
+    revisions, private ``folders``, and what one start keeps for the next. Safe for threads and for processes;
+    where a process was killed at any step, the next process goes on.
 
     ``max_bytes`` bounds the packs (private folders go once no one uses them); `max_store_bytes` if absent.
     ``step`` receives the name of each step that was done, for tests that kill the process at a step.
@@ -72,7 +72,7 @@ class NodeStore(PackStore):
     ) -> None:
         """As `PackStore`."""
         super().__init__(root, max_bytes, step)
-        self._folders = PrivateFolders(self._files)
+        self.folders = PrivateFolders(self._files)
         self.answers = KeptAnswers(self._files)
         self.marks = RevisionMarks(self._files)
         self.slow = SlowDownloads(self._files)
@@ -114,23 +114,11 @@ class NodeStore(PackStore):
             with contextlib.suppress(OSError):
                 yield self._files.read("starts", path.name, limit)[0]
 
-    def folder(self, name: Digest) -> Path:
-        """Opens the private cache folder of this name, see `PrivateFolders.open`."""
-        return self._folders.open(name)
-
-    def own_folder(self, purpose: str) -> Path:
-        """Opens a private folder that no other process gets, see `PrivateFolders.open_own`."""
-        return self._folders.open_own(purpose)
-
-    def leave(self, path: Path) -> None:
-        """Ends this process's use of a private folder, see `PrivateFolders.leave`."""
-        self._folders.leave(path)
-
     def sweep_folders(self) -> None:
         """Removes the private folders that no one is seen to use, see `PrivateFolders.sweep`. Never raises.
         It needs seconds where many processes run."""
         with contextlib.suppress(OSError), self._files.lock("folders", wait=False):
-            self._folders.sweep()
+            self.folders.sweep()
 
     def own_results(self, folder: Digest) -> Path:
         """Names the file that keeps what was compiled in a private folder, for the next process that uses

@@ -121,7 +121,7 @@ class ProcessFolders:
             scope = trust_scope(config)
             if self.fingerprint is None:
                 # Before the detection: the application may initialise CUDA at any moment.
-                self.folders.settle_early(store.own_folder)
+                self.folders.settle_early(store.folders.open_own)
                 with result.timed("detect"):
                     fingerprint = detect()
                     support = support_of(fingerprint)
@@ -132,7 +132,7 @@ class ProcessFolders:
                 for state in self.kinds.values():
                     state.set_environment(fingerprint)
                 without_revisions = folder_name(fingerprint, {scope: ()})
-                self._use_folder(without_revisions, lambda: store.folder(without_revisions))
+                self._use_folder(without_revisions, lambda: store.folders.open(without_revisions))
                 self.fingerprint = fingerprint
             self._accepted.setdefault(scope, {})
             return store, self.fingerprint
@@ -174,11 +174,11 @@ class ProcessFolders:
             return []
         name = folder_name(self.fingerprint, names)
         name = Digest.of(f"more than {name}".encode()) if alone else name
-        folder = self._store.own_folder(str(name)) if alone else self._store.folder(name)
+        folder = self._store.folders.open_own(str(name)) if alone else self._store.folders.open(name)
         with self.lock:
             busy = self._writes_files() if at_look_up else self._compiling
             if busy or not may_install():
-                self._store.leave(folder)
+                self._store.folders.leave(folder)
                 return None
             self._use_folder(name, lambda: folder)
         self._alone, self._accepted = alone, together
@@ -305,7 +305,7 @@ class ProcessFolders:
             self.folders.forget_earlier()
             for state in states:
                 state.leave_folder()
-            self._store.leave(before)
+            self._store.folders.leave(before)
         for name, root in self.folders.roots().items():
             self.kinds[name].use_folder(root)
 

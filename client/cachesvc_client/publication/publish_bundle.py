@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from ..wire.requests.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000
-"""Bytes of envelope and pack up to which one request has both: a repeated request costs little. A registry
-that does not know this request says up to 4 MiB that there is no such route, and above that the body is too
-large."""
+"""Bytes of envelope and pack up to which one request has both: a repeated request costs little."""
 
 
 def publish_bundle(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..wire.digest import Digest
 from ..wire.errors import InvalidRequest
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name, Tag
 from ..wire.requests.protocol import ResolveRequest
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,17 +48,10 @@ def name_requests_of(config: Config, model: Digest | None) -> tuple[NameRequest,
     """
     if config.mode == "off":
         return ()
-    if config.bundle is not None:
-        return _requests_by_name(config, model)
-    if not config.names:
+    if config.bundle is None and not config.names:
         raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME or CACHESVC_BUNDLE")
-    if not config.url:
+    if config.bundle is None and not config.url:
         raise InvalidRequest("attach: no registry", "run cachesvc login, or set CACHESVC_URL")
-    return _requests_by_name(config, model)
-
-
-def _requests_by_name(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
-    """Return a request for each configured name."""
     return tuple(NameRequest(name, config.tag_fallback, config.lane, model) for name in config.names)
 
 

@@ -159,32 +159,11 @@ class NotWarm(CacheSvcError):
 
 
 ALL: dict[str, type[CacheSvcError]] = {
-    error.code: error
-    for error in (
-        CacheSvcError,
-        InvalidRequest,
-        SpecError,
-        Unauthenticated,
-        Forbidden,
-        NotFound,
-        HeadConflict,
-        LeaseLost,
-        ClaimLost,
-        TooLarge,
-        RangeInvalid,
-        TooMany,
-        Unavailable,
-        StorageFull,
-        ProtocolMismatch,
-        Untrusted,
-        Corrupt,
-        Distrusted,
-        Incompatible,
-        Unsupported,
-        NotWarm,
-    )
+    kind.code: kind
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, CacheSvcError)
 }
-"""Error types by their code on the wire."""
+"""Every error type of this module, by its code on the wire."""
 
 
 def from_wire(status: int, body: object) -> CacheSvcError:

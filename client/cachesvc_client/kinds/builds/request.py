@@ -9,6 +9,7 @@ from typing import Any
 
 from ...wire.codec import canonical
 from ...wire.digest import Digest
+from .flags import Doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,11 @@ class BuildRequest:
         that are in no source of the call. ``versioned``: the name with PyTorch's version, which the code
         holds."""
         return Digest.of(canonical({**self.facts, "name": versioned})).hex
+
+
+def content_of(source: Path) -> str:
+    """Return the digest of a source. Raise `Doubt` for one that may read files beside headers."""
+    data = source.read_bytes()
+    if b"incbin" in data:
+        raise Doubt(f"{source.name} may read files that the compiler does not list")
+    return Digest.of(data).hex

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
-from ..libraries import BuiltLibrary, Libraries, content_of
-from .rules import DEPENDS, HOST_FOLDER, RULES
+from ..libraries import Libraries
+from .rules import RULES
 
 if TYPE_CHECKING:
     from ..builds.request import BuildRequest
@@ -23,7 +23,7 @@ class Modules(Libraries):
     """The modules of FlashInfer's in this process: which may be loaded, were loaded and were built."""
 
     def __init__(self) -> None:
-        super().__init__(RULES, DEPENDS, HOST_FOLDER)
+        super().__init__(RULES)
 
     def build_and_load(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``JitSpec.build_and_load``; any doubt falls through to the original.
@@ -83,19 +83,11 @@ class Modules(Libraries):
 
     def _find(self, request: BuildRequest) -> Path | None:
         """Return an accepted folder whose library fits, and keep the reason if there is none."""
-        from ..builds.dependencies import Dependencies
-        from ..whole_library import is_whole
         from .request import difference
 
-        self._call.reason = "no restored entry has it with these sources, flags and versions"
-        for folder in self._accepted.of(request.key(request.name)):
-            if not is_whole(folder / f"{request.name}.so"):
-                continue
-            depends = Dependencies.decode((folder / DEPENDS).read_bytes())
-            self._call.reason = difference(depends, request)
-            if not self._call.reason:
-                return folder
-        return None
+        absent = "no restored entry has it with these sources, flags and versions"
+        key = request.key(request.name)
+        return self._fitting(key, request.name, absent, lambda depends: difference(depends, request))
 
     def _load(self, callbacks: ProcessCallbacks, spec: Any, folder: Path) -> Any:
         library = folder / f"{spec.name}.so"
@@ -116,18 +108,12 @@ class Modules(Libraries):
         from .host_sources import unlisted_headers
         from .request import read_by_build
 
-        library = request.build_directory / f"{request.name}.so"
-        if library.name not in self._call.names:
+        if f"{request.name}.so" not in self._call.names:
             return
         headers = read_headers(request.build_directory, self._call.names, len(request.sources))
         headers |= unlisted_headers(request.build_directory)
         depends = read_by_build(request, headers)
-        read = (*headers, *request.sources, *request.linked)
-        if changed := [path for path in read if path.stat().st_mtime_ns > began]:
-            _log.debug("module %s is not kept: %s changed during its build", request.name, changed[0])
-            return
-        built = BuiltLibrary(library, content_of(library), depends.encode())
-        self.built[f"{request.key(request.name)}/{built.read}", library.name] = built
+        self._keep(request, request.name, headers, depends.encode(), began)
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ...environment import cxx
-from ...wire.digest import Digest
 from ..builds.dependencies import Dependencies, cuda_headers, read_with
 from ..builds.flags import Doubt, compiler_words, linked_files
 from ..builds.nvcc import FLAGS_OF_TOOLS, UNLISTED_FOLDERS, nvcc_identity, toolkit_home
-from ..builds.request import BuildRequest
+from ..builds.request import BuildRequest, content_of
 from .rules import MODULE_NAME
 from .versions import FIELDS, FLAGS_OF_VARIABLES, OF_TOOLS
 
@@ -55,7 +54,7 @@ def read_spec(spec: Any) -> BuildRequest:
         is_python_module=False,
         facts={
             "format": 1,
-            "sources": [[source.name, _content(source)] for source in sources],
+            "sources": [[source.name, content_of(source)] for source in sources],
             "common": common,
             "compiler": [*_checked(fields["extra_cflags"]), *_of_variable(FLAGS_OF_VARIABLES[0])],
             "cuda": [*_checked(fields["extra_cuda_cflags"]), *_of_variable(FLAGS_OF_VARIABLES[1])],
@@ -183,13 +182,6 @@ def _words(flags: Iterable[str] | None) -> list[str]:
 
 def _of_variable(name: str) -> list[str]:
     return compiler_words([os.environ.get(name, "")])
-
-
-def _content(file: Path) -> str:
-    data = file.read_bytes()
-    if b"incbin" in data:
-        raise Doubt(f"{file.name} may read files that the compiler does not list")
-    return Digest.of(data).hex
 
 
 def _software() -> dict[str, str]:

@@ -15,23 +15,9 @@ one key.
 
 from __future__ import annotations
 
-import re
+from ..rules import DEPENDS, host_rules
 
-from ..rules import FileRule, KindRules
-
-HOST_FOLDER = "cachesvc"
-"""The folder in the kind's folder that holds one folder for each host id."""
-DEPENDS = "depends.json"
-"""The name of the file that lists what a build read."""
 MODULE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,249}"
 """Matches the names of modules whose libraries are kept. Those of attention name all its types."""
-_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
 
-RULES = KindRules(
-    "flashinfer",
-    (
-        FileRule(_FOLDER + MODULE_NAME + r"\.so", write="ours"),
-        # Last: a library is only looked at where this file is.
-        FileRule(_FOLDER + re.escape(DEPENDS), write="ours", last=True),
-    ),
-)
+RULES = host_rules("flashinfer", MODULE_NAME + r"\.so", DEPENDS)

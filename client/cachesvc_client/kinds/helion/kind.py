@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from ...hooks import imports
 from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Activity, Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
+from ..look_ups import LatePart
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class HelionState(KindState):
     """The configurations that Helion took or found in this process. Only a process of Helion loads them."""
 
     def __init__(self) -> None:
-        self._part = LatePart(_load)
+        self.part = self._part = LatePart(_load)
 
     @property
     def _configurations(self) -> Configurations:
@@ -87,21 +88,9 @@ class HelionState(KindState):
         _SAVES.install(lambda call: self._configurations.put(call))
         _SEARCHES.install(lambda call: self._configurations.search(call))
 
-    def leave_folder(self) -> None:
-        """Allow no configuration of the folders before."""
-        self._part.refuse_all()
-
     def compile_again(self) -> None:
         """Search again where Helion's own folder has a configuration, which no entry could hold."""
         self._configurations.search_anew()
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow the configurations among these files to be taken."""
-        self._part.accept(root, paths)
-
-    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
-        """Treat the configurations of these paths as never used, and allow them no more."""
-        self._part.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the configurations that were taken or found; write those that were found."""

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
-from ..rules import host_id, is_newer
-from .rules import HOST_FOLDER, RULES
+from ..rules import HOST_FOLDER, host_id, is_newer
+from .rules import RULES
 from .settings import switched_off
 from .used_files import UsedFiles
 from .versions import HOST_KERNEL_PARAMETERS
@@ -100,13 +100,10 @@ class HostKernels:
     def _note_options(self, call: imports.Call) -> None:
         """Note what PyTorch compiles with in a process that compiles for a level."""
         if self._level is not None and not self.beyond:
-            import inspect
-
             from .build_options import unknown_options
 
             try:
-                given = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
-                self.beyond = unknown_options(given.get("extra_flags", ()), self._level)
+                self.beyond = unknown_options(call.arguments.get("extra_flags", ()), self._level)
             except Exception as error:  # noqa: BLE001 - what is not known is beyond the level
                 self.beyond = f"the options of a compile are not known: {type(error).__name__}"
 

@@ -12,9 +12,10 @@ from ...hooks import imports
 from ...hooks.table import Hook
 from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks
 from ..own_place import default_folder
+from ..rules import HOST_FOLDER
 from . import tuning
 from .host_kernels import HostKernels, accepted_folders
-from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
+from .rules import GRAPH_FOLDERS, RULES
 from .settings import switched_off
 from .used_files import UsedFiles, UsedKeys
 

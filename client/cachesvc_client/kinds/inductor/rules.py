@@ -18,10 +18,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..rules import FileRule, KindRules
+from ..rules import HOST_FOLDER, FileRule, KindRules
 
-HOST_FOLDER = "cachesvc"
-"""The folder of host kernels in the kind's folder."""
 GRAPH_FOLDERS = ("fxgraph", "aotautograd")
 """The folders of compiled graphs."""
 

@@ -19,7 +19,7 @@ from ...wire.errors import printable
 from ..kind import ProcessCallbacks
 from ..look_ups import LookUps
 from ..rules import AcceptedFolders
-from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
+from .rules import MADE, MANIFEST, RULES, files_of
 from .versions import BACKENDS, CPU, CUDA, Backend
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Kernels(LookUps):
         """Folders, below the kind's folder, of the accepted kernels that TileLang loaded."""
         self.compiled: dict[str, CompiledKernel] = {}
         """Kernels that were compiled here, by ``<key>/<made>``."""
-        self._accepted = AcceptedFolders(RULES, MADE, HOST_FOLDER)
+        self._accepted = AcceptedFolders(RULES, MADE)
         """The folders that may hold the kernel of a key."""
         self._callbacks: dict[str, Any] = {}
         """TileLang's own functions that compile for CUDA."""
@@ -86,7 +86,7 @@ class Kernels(LookUps):
     def look_up(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_load_kernel_from_disk``; any doubt falls through to the original."""
         self._call.reason = ""
-        given = _arguments(call)
+        given = call.arguments
         backend = _backend_of(given["backend_context"])
         if backend is None:
             return call()
@@ -135,7 +135,7 @@ class Kernels(LookUps):
     def compile_for_gpu(self, call: imports.Call) -> Any:
         """Run in the place of ``compile_cuda``, which starts nvcc."""
         code = counters.counter_of("cpp_commands")(call)
-        self._call.run = self._timed(lambda: _run(_arguments(call), code))
+        self._call.run = self._timed(lambda: _run(call.arguments, code))
         return code
 
     def find_target(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
@@ -169,11 +169,11 @@ class Kernels(LookUps):
         """Run in the place of ``_save_kernel_to_disk``."""
         self._call.manifest = None
         # For a GPU TileLang compiles the host's part here.
-        of_gpu = _backend_of(_arguments(call)["kernel"]) == CUDA
+        of_gpu = _backend_of(call.arguments["kernel"]) == CUDA
         answer = counters.counter_of("cpp_commands")(call) if of_gpu else call()
         if self._call.manifest is not None:
             self._call.reason = ""
-            self._timed(lambda: self._record(call.args[0], _arguments(call)))
+            self._timed(lambda: self._record(call.args[0], call.arguments))
             if self._call.reason:
                 _log.info("a kernel that TileLang compiled is not kept: %s", self._call.reason)
                 self._call.reason = ""
@@ -270,12 +270,6 @@ def _provenance(folder: Path, kernel: Any, backend: Backend, callbacks: Mapping[
     if compilers.keys() != identities.keys():
         raise Doubt("a compiler cannot be told")
     return Provenance(compilers, facts_here(backend, callbacks))
-
-
-def _arguments(call: imports.Call) -> Mapping[str, Any]:
-    import inspect
-
-    return inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
 
 
 def _flags(given: Mapping[str, Any]) -> list[str]:

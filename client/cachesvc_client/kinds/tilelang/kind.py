@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ from ...hooks.kind_counts import Count
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
-from ..rules import host_id
+from ..rules import HOST_FOLDER, host_id
 from .kernels import CompiledKernel, Kernels, copy_compiled
-from .rules import HOST_FOLDER, MADE, MANIFEST, RULES, files_of
+from .rules import MADE, MANIFEST, RULES, files_of
 from .versions import CPU
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class TileLangState(KindState):
     """The kernels that TileLang loaded or compiled in this process."""
 
     def __init__(self) -> None:
-        self._kernels = Kernels()
+        self.part = self._kernels = Kernels()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the imports of TileLang's modules."""
@@ -125,18 +125,6 @@ class TileLangState(KindState):
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Name this host."""
         self._kernels.host = host_id(fingerprint)
-
-    def leave_folder(self) -> None:
-        """Allow no kernel of the folders before to be loaded."""
-        self._kernels.refuse_all()
-
-    def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow the kernels among these files to be loaded."""
-        self._kernels.accept(root, paths)
-
-    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
-        """Treat the kernels of these paths as never used, and load them no more."""
-        self._kernels.forget(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the files of the kernels that were loaded or compiled; copy what was compiled here."""

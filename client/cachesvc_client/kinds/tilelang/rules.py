@@ -21,27 +21,18 @@ from __future__ import annotations
 
 import re
 
-from ..rules import FileRule, KindRules
+from ..rules import host_rules
 from .versions import BACKENDS, Backend
 
-HOST_FOLDER = "cachesvc"
-"""The folder in the kind's folder that holds one folder for each host id."""
 MADE = "made.json"
 """The name of the file that says with what a kernel was made."""
 MANIFEST = "manifest.json"
 """The name of TileLang's own list of a kernel's files."""
 _COMMON = ("params.json", "device_kernel.cu", "host_kernel.cu")
 _LIBRARIES = tuple(backend.library for backend in BACKENDS)
-_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
 
-RULES = KindRules(
-    "tilelang",
-    (
-        FileRule(_FOLDER + f"({'|'.join(map(re.escape, (*_COMMON, *_LIBRARIES, MANIFEST)))})", write="ours"),
-        # Last: a kernel is only looked at where this file is.
-        FileRule(_FOLDER + re.escape(MADE), write="ours", last=True),
-    ),
-)
+
+RULES = host_rules("tilelang", f"({'|'.join(map(re.escape, (*_COMMON, *_LIBRARIES, MANIFEST)))})", MADE)
 
 
 def files_of(backend: Backend) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...hooks import counters, imports
 from ...wire.errors import printable
 from ..kind import ProcessCallbacks
-from ..libraries import BuiltLibrary, Libraries, content_of
-from .rules import DEPENDS, HOST_FOLDER, RULES
+from ..libraries import Libraries
+from .rules import RULES
 
 if TYPE_CHECKING:
     from ..builds.request import BuildRequest
@@ -36,7 +36,7 @@ class Extensions(Libraries):
     """The extensions of this process: which may be loaded, which were loaded and which were built."""
 
     def __init__(self) -> None:
-        super().__init__(RULES, DEPENDS, HOST_FOLDER)
+        super().__init__(RULES)
 
     def run_ninja(self, call: imports.Call) -> Any:
         """Run in the place of ``_run_ninja_build``, which starts ninja. Where ninja finds nothing to do, no
@@ -79,12 +79,10 @@ class Extensions(Libraries):
         return answer
 
     def _read(self, call: imports.Call) -> BuildRequest | None:
-        import inspect
-
         from ..builds.flags import Doubt
         from .request import read_request
 
-        arguments = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+        arguments = call.arguments
         if arguments.get("is_standalone"):
             return None
         try:
@@ -95,18 +93,9 @@ class Extensions(Libraries):
 
     def _find(self, request: BuildRequest, version: _Version) -> Path | None:
         """Return an accepted folder whose library fits, and note why if there is none."""
-        from ..builds.dependencies import Dependencies
-        from ..whole_library import is_whole
-
-        reason = "no restored entry has it with these sources and flags" if self._accepted else ""
-        for folder in self._accepted.of(request.key(version.name)):
-            if not is_whole(folder / f"{version.name}.so"):
-                continue
-            reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
-            if not reason:
-                return folder
-        self._call.reason = reason
-        return None
+        absent = "no restored entry has it with these sources and flags" if self._accepted else ""
+        name, module = version.name, _module()
+        return self._fitting(request.key(name), name, absent, lambda made: made.difference(request, module))
 
     def _load(
         self, callbacks: ProcessCallbacks, request: BuildRequest, version: _Version, folder: Path
@@ -128,18 +117,11 @@ class Extensions(Libraries):
         names: frozenset[str] = self._call.names
         record = _module().JIT_EXTENSION_VERSIONER.entries[request.name]
         name = f"{request.name}_v{record.version}" if record.version else request.name
-        library = request.build_directory / f"{name}.so"
-        if library.name not in names:
+        if f"{name}.so" not in names:
             return
         headers = read_headers(request.build_directory, names, len(request.sources))
         depends = read_by_build(request, _module(), headers)
-        read = (*headers, *request.sources, *request.linked)
-        if changed := [path for path in read if path.stat().st_mtime_ns > began]:
-            _log.debug("extension %s is not kept: %s changed during its build", name, changed[0])
-            return
-        content = content_of(library)
-        built = BuiltLibrary(library, content, depends.encode())
-        self.built[f"{request.key(name)}/{built.read}", library.name] = built
+        self._keep(request, name, headers, depends.encode(), began)
 
 
 class _Version(NamedTuple):
@@ -154,15 +136,13 @@ def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
 
     PyTorch's own records stay as they are.
     """
-    import inspect
-
     module = _module()
     versioner = module.ExtensionVersioner()
     before = module.JIT_EXTENSION_VERSIONER.entries.get(request.name)
     ours = before is not None and isinstance(before.hash, _LoadedHash)
     if before is not None:
         versioner.entries[request.name] = before._replace(hash=before.hash.of_pytorch) if ours else before
-    given = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+    given = call.arguments
     versioner.bump_version_if_changed(
         request.name,
         [str(source) for source in request.sources],

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...wire.digest import Digest
 from ..builds.flags import Doubt, compiler_words, linked_files
 from ..builds.nvcc import UNLISTED_FOLDERS
-from ..builds.request import BuildRequest
+from ..builds.request import BuildRequest, content_of
 from .rules import LIBRARY_NAME
 from .versions import PARAMETERS
 
@@ -53,7 +52,7 @@ def read_request(module: Any, arguments: Mapping[str, Any]) -> BuildRequest:
         is_python_module=bool(arguments["is_python_module"]),
         facts={
             "format": 1,
-            "sources": [[source.name, _content(source)] for source in sources],
+            "sources": [[source.name, content_of(source)] for source in sources],
             "compiler": compiler_words(arguments.get("extra_cflags") or ()),
             "linker": linker,
             "includes": len(includes),
@@ -89,13 +88,6 @@ def _without_pytorchs(module: Any, flags: Any, with_cuda: bool) -> list[str]:
     for cuda in {False, with_cuda}:
         own.update(module._prepare_ldflags(**{**nothing, "extra_ldflags": [], "with_cuda": cuda}))
     return [flag for flag in flags if flag not in own]
-
-
-def _content(file: Path) -> str:
-    data = file.read_bytes()
-    if b"incbin" in data:
-        raise Doubt(f"{file.name} may read files that the compiler does not list")
-    return Digest.of(data).hex
 
 
 def _software() -> dict[str, Any]:

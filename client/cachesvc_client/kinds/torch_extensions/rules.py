@@ -14,23 +14,9 @@ two libraries.
 
 from __future__ import annotations
 
-import re
+from ..rules import DEPENDS, host_rules
 
-from ..rules import FileRule, KindRules
-
-HOST_FOLDER = "cachesvc"
-"""The folder in the kind's folder that holds one folder for each host id."""
-DEPENDS = "depends.json"
-"""The name of the file that lists what a build read."""
 LIBRARY_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"
 """Matches the names of extensions whose libraries are kept."""
-_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
 
-RULES = KindRules(
-    "torch_extensions",
-    (
-        FileRule(_FOLDER + LIBRARY_NAME + r"\.so", write="ours"),
-        # Last: a library is only looked at where this file is.
-        FileRule(_FOLDER + re.escape(DEPENDS), write="ours", last=True),
-    ),
-)
+RULES = host_rules("torch_extensions", LIBRARY_NAME + r"\.so", DEPENDS)

@@ -45,9 +45,7 @@ class HelperRequest:
 
         Raises an error for a call of another form.
         """
-        import inspect
-
-        asked = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+        asked = call.arguments
         if "src_path" not in asked:  # compile_module_from_src
             keys = tuple(_hexdigest(asked["src"].encode(), host) for host in _hosts())
             return cls(asked["name"], keys, "", loads=True)

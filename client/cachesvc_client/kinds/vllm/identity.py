@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ..builds.flags import Doubt
 from .versions import GROUPS, LEFT_OUT, OF_HOST, VARIABLES_OF_PROCESS
 
 _DEPTH = 12
@@ -40,10 +41,6 @@ _OWN_OPERATORS = (
     "rngprims",
 )
 """Namespaces of PyTorch's own operators, which its version stands for."""
-
-
-class Doubt(Exception):
-    """Says what of a configuration has no text that is the same in every process."""
 
 
 def identity(config: Any, environ: Mapping[str, str] = os.environ) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
-from ..kind import Activity, Kind, KindFolder, KindState, LatePart, ProcessCallbacks, RestoredFacts
+from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, RestoredFacts
+from ..look_ups import LatePart
 from .artifacts import Artifacts
 from .rules import RULES
 

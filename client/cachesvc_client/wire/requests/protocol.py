@@ -51,8 +51,7 @@ class ResolveRequest:
     ``model``: a model hash, whose entries come first; it excludes no entry. ``most``: if more revisions
     of a large name fit, the answer has those of ``model`` if these are not more, else none, and says how many
     there are beside them; not in a lane. Entries of older models are omitted then. ``keys``: asks only for
-    the heads that have one of these keys of compiled graphs. A registry of an earlier release passes over
-    both, and answers every head.
+    the heads that have one of these keys of compiled graphs.
     """
 
     namespace: Namespace

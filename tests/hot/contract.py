@@ -1,4 +1,4 @@
-"""Check the contract of :mod:`.store`, for every hot store. ``pass_time(seconds)`` moves its clock."""
+"""Check the contract of `cachesvc.hot.store`, for every hot store. ``pass_time(seconds)`` moves its clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from .store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, Hot
+from cachesvc.hot.store import MAX_HOLD_SECONDS, MAX_HOLDERS, MAX_SECONDS, Hot
 
 PassTime = Callable[[float], None]
 WakeQueue = queue.SimpleQueue[str | None]
