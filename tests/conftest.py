@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.prepared import folder_of_the_run
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.oci import oci_registry_server
 from tests.services.postgresql import postgresql_server
@@ -33,8 +32,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # (`collect_rarely.pth`), which takes a third of the CPU time of a process that imports Inductor. Those of
 # other versions of torch do as Python does, and so do benchmarks and `make demo`.
 os.environ["PYTHON_COLLECT_RARELY"] = "1"
-# The folder of prepared interpreters is that of the whole run.
-folder_of_the_run()
 
 # xdist sets it, and commands would fit their tables to it.
 os.environ.pop("COLUMNS", None)

@@ -16,7 +16,6 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.releases import release
-from tests.prepared import prepared_variables
 
 from .harness import PROGRAMS, SCALAR, environment, run
 
@@ -48,12 +47,7 @@ class Warmed:
         command = [sys.executable, "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json"]
         result = subprocess.run(
             [*command, "--out", str(place / "out")],
-            env={
-                **environment(place),
-                **SCALAR,
-                **prepared_variables(),
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-            },
+            env={**environment(place), **SCALAR, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             cwd=place / "work",
             capture_output=True,
             text=True,

@@ -56,7 +56,7 @@ print(json.dumps(counted))
 
 @pytest.mark.compiles
 def test_a_kernel_that_the_worker_found_is_no_compilation(tmp_path: Path) -> None:
-    """Read, compiled, read; one of two compiled again; and answers that say of no kernel that it was there."""
+    """Read, compiled, read; one of two compiled again; then answers that name no kernel that was there."""
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "program.py").write_text(PROGRAM)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}

@@ -42,7 +42,6 @@ from cachesvc_client.wire.names import Name, Target
 
 from ..e2e.harness import environment
 from ..e2e.registries import Served, serve
-from ..prepared import prepared_variables
 from .rows import KERNELS, Row
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -233,12 +232,7 @@ def _warm(matrix_world: World) -> None:
     """Run the builder by the command that people use."""
     result = subprocess.run(
         [sys.executable, "-m", "cachesvc", "warm", str(PROGRAMS / "warm.toml"), "-j", "2"],
-        env={
-            **environment(matrix_world.place / "builder"),
-            **matrix_world.registry.publisher,
-            **BASE,
-            **prepared_variables(),
-        },
+        env={**environment(matrix_world.place / "builder"), **matrix_world.registry.publisher, **BASE},
         capture_output=True,
         text=True,
         timeout=580,

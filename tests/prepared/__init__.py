@@ -8,15 +8,14 @@ fresh process compiles nothing: such tests start Python.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-
-from . import command
 
 HERE = Path(__file__).parent
 COMPILES = ("torch", "torch._inductor.compile_fx")
@@ -45,12 +44,14 @@ SERVES = (
     ),
 )
 """Modules of the registry, and of the commands that ask it."""
-
-
-def prepared_variables() -> dict[str, str]:
-    """Return variables with which Python runs its program in a prepared interpreter, and so do those that it
-    starts with them, see `command`."""
-    return {"PYTHON_PREPARED": folder_of_the_run()}
+READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX", "LD_PRELOAD")
+"""Beginnings of the variables that torch and Python read once: those of an interpreter are those of its
+programs."""
+INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_COLLECT_RARELY")
+"""Variables that an interpreter has from this process. The last one lets it import the very tree under test,
+where that is not the one that is installed."""
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")
+"""Variables with such a prefix that are read when they are needed."""
 
 
 def prepared_python(modules: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
@@ -58,24 +59,37 @@ def prepared_python(modules: tuple[str, ...], environ: Mapping[str, str]) -> lis
 
     The process of the command is not the process of the program: its memory and its files are another's.
     """
-    folder = folder_of_the_run()
-    address = command.interpreter(folder, modules, environ)
-    assert address
-    return [sys.executable, "-I", "-S", f"{folder}/command.py", address]
+    read_once = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(READ_ONCE) and name not in READ_LATER
+    }
+    address = _interpreter(modules, frozenset(read_once.items()))
+    return [sys.executable, "-I", "-S", str(HERE / "command.py"), address]
 
 
-def folder_of_the_run() -> str:
-    """Return the folder of the interpreters, which the first process of a run makes and removes: pytest's
-    own, before its workers. A run within a run that imports another tree has its own."""
-    run_file = Path(os.environ.get("PREPARED_FOLDER", "/nonexistent"), "run.json")
-    folder, tree = run_file.parent, os.environ.get("PYTHONPATH")
-    if not run_file.exists() or json.loads(run_file.read_text())["variables"].get("PYTHONPATH") != tree:
-        folder = Path(tempfile.mkdtemp(prefix="prepared-"))
-        variables = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-        run = {"compiles": COMPILES, "serves": SERVES, "variables": variables, "owner": os.getpid()}
-        (folder / "run.json").write_text(json.dumps(run))
-        for name in ("command.py", "interpreter.py"):
-            (folder / name).symlink_to(HERE / name)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        os.environ["PREPARED_FOLDER"] = str(folder)
-    return str(folder)
+@cache
+def _interpreter(modules: tuple[str, ...], read_once: frozenset[tuple[str, str]]) -> str:
+    """Return the address of an interpreter, which is started once in a process of tests and ends with it."""
+    folder = tempfile.mkdtemp(prefix="prepared-")
+    address = os.path.join(folder, "socket")
+    environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "interpreter.py"), address, *modules],
+        env={**environ, **dict(read_once)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    stdin = process.stdin
+
+    def end() -> None:
+        stdin.close()
+        process.wait()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    assert process.stdout.readline() == "ready\n"
+    return address

@@ -2,10 +2,8 @@
 
 A request is one message of JSON (``arguments``, ``environment``, ``folder``) with the files of standard
 input, output and error. The answers are two lines: the program's process, and its exit status (negative for a
-signal). `command.py` sends the requests. This process ends with the one that owns its folder."""
+signal). `command.py` sends the requests. This process ends with its standard input."""
 
-import atexit
-import contextlib
 import gc
 import importlib
 import json
@@ -23,25 +21,21 @@ LONGEST_REQUEST = 1 << 20
 
 def main(path):
     """Answer requests; return in the process of a program."""
-    with open(os.path.join(os.path.dirname(path), "run.json")) as file:
-        owner = os.pidfd_open(json.load(file)["owner"])
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path + ".new")
+    listener.bind(path)
     listener.listen(64)
-    os.rename(path + ".new", path)
     # Nobody waits for the processes that watch a program.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.disable()
     gc.freeze()
     print("ready", flush=True)
     while True:
-        ready, _, _ = select.select([owner, listener], [], [])
-        if owner in ready:
-            os._exit(0)
+        ready, _, _ = select.select([0, listener], [], [])
+        if 0 in ready:
+            sys.exit()
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
-            os.close(owner)
             return start(connection)
         connection.close()
 
@@ -52,7 +46,6 @@ def start(connection):
     message, files, _, _ = socket.recv_fds(connection, LONGEST_REQUEST, 3)
     child = os.fork()
     if not child:
-        os.setpgid(0, 0)
         connection.close()
         return become(json.loads(message), files)
     for file in (0, 1, 2, *files):
@@ -60,8 +53,7 @@ def start(connection):
     connection.sendall(b"%d\n" % child)
     ended = os.pidfd_open(child)
     if ended not in select.select([ended, connection], [], [])[0]:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # The requester was killed.
+        os.kill(child, signal.SIGKILL)  # The requester was killed.
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     connection.sendall(b"%d\n" % status)
     os._exit(0)
@@ -75,7 +67,6 @@ def become(request, files):
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    os.umask(request["umask"])
     tempfile.tempdir = None
     gc.enable()
     return request["arguments"]
@@ -101,27 +92,6 @@ def run(arguments):
     exec(compile(source, name, "exec"), module.__dict__)
 
 
-ended = [1]
-
-
-@atexit.register  # Exit functions run in reverse order, so this one runs last.
-def leave_at_once():
-    """End with the program's status, without taking the modules apart."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(ended[0])
-
-
 for name in sys.argv[2:]:
     importlib.import_module(name)
-program = main(sys.argv[1])
-try:
-    run(program)
-except SystemExit as end:
-    if isinstance(end.code, int | None):
-        ended[0] = (end.code or 0) & 0xFF
-    else:
-        print(end.code, file=sys.stderr)
-else:
-    ended[0] = 0
+run(main(sys.argv[1]))

@@ -14,7 +14,6 @@ from cachesvc.schema.publishers import PublisherRecord, PublisherRequest
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Namespace
 from tests.e2e.registries import serve
-from tests.prepared import prepared_variables
 from tests.security.issuer import Issuer, running_issuer
 
 TINY = Path(__file__).parent / "tiny"
@@ -33,7 +32,7 @@ def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     environ = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     home = tmp_path_factory.mktemp("home")
     environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
-    return environ | prepared_variables()
+    return environ
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Tells which of the jobs that PyTorch gives to its compile workers compiled a kernel.
 
-A worker gets each kernel of a graph that the graph's own entry in the cache does not hold ready to launch, also
-where Triton's folder has the kernel. The worker then reads it, and nothing is compiled.
+A worker gets each kernel of a graph that the graph's own entry in the cache does not have ready to launch,
+also where Triton's folder has the kernel. The worker then reads it, and nothing is compiled.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def _count(counts: Counter[str], name: str, began: float, future: Future[Any]) -
 
 
 def _was_there(future: Future[Any], began: float) -> bool:
-    """Return whether Triton's folder had all kernels of a job when it began. The answer of a job is read as in
-    torch 2.8 to 2.15; another answer is a compile."""
+    """Return whether Triton's folder had all kernels of a job when it began.
+
+    The answer of a job is read as in torch 2.8 to 2.15; another answer is a compile."""
     try:
         from torch._inductor.runtime.runtime_utils import triton_cache_dir, triton_hash_to_path_key
 

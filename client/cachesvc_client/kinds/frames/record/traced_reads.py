@@ -207,7 +207,7 @@ def _type_of(variable: Any) -> Any:
 
 @contextlib.contextmanager
 def _nothing_made() -> Iterator[None]:
-    """Have Dynamo make no variable within; one that it would make is a constant, or raises ``LookupError``."""
+    """Have Dynamo make no variable; one that it would make is a constant, or raises ``LookupError``."""
     from torch._dynamo.variables import lazy
 
     kinds = [one for one in vars(lazy).values() if isinstance(one, type) and "realize" in vars(one)]
