@@ -242,8 +242,8 @@ def test_what_dynamo_has_not_made_of_a_value_yet_stays_so() -> None:
 
 @pytest.mark.compiles
 def test_a_recorded_trace_makes_the_same_graph(hooks: ReadsHooks) -> None:
-    """On torch 2.11 a tensor of a list became an input as soon as a hook read the list. The graph had its inputs
-    in another order, and another key: a service that recorded compiled the step of its optimizer."""
+    """On torch 2.11 a tensor of a list became an input as soon as a hook read the list. The graph had
+    its inputs in another order, and another key: a service that recorded compiled its optimizer's step."""
     torch = importlib.import_module("torch")
     graphs: list[str] = []
 
