@@ -210,7 +210,7 @@ def _nothing_made() -> Iterator[None]:
     """Have Dynamo make no variable; one that it would make is a constant, or raises ``LookupError``."""
     from torch._dynamo.variables import lazy
 
-    kinds = [one for one in vars(lazy).values() if isinstance(one, type) and "realize" in vars(one)]
+    kinds: list[Any] = [one for one in vars(lazy).values() if "realize" in getattr(one, "__dict__", ())]
     makers = [(kind, kind.realize) for kind in kinds if issubclass(kind, lazy.LazyVariableTracker)]
     try:
         for kind, _ in makers:
