@@ -113,6 +113,12 @@ def test_what_code_imports_while_it_runs_is_asked_too(imports: str, read: str, a
     assert bool(FollowedCode([names["read"]]).unknown) == asks
 
 
+def test_a_function_that_hashes_what_is_followed_may_ask_for_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "inspect.getsource" in unknown("inspect.getsource(abs)")
+    monkeypatch.setattr("cachesvc_client.graphs.code.questions.of_sources", {"asked_program.read"})
+    assert unknown("inspect.getsource(abs)") == ""
+
+
 @pytest.mark.parametrize("read", CALLED)
 def test_what_answers_by_its_arguments_costs_no_digest(read: str) -> None:
     assert unknown(read) == ""

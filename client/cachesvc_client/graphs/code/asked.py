@@ -62,6 +62,7 @@ OF_PROCESS = frozenset(
 def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
     """Yield what a program's functions and classes say of themselves, for which code has a name."""
     names = names | {"__annotations__"} if names & _ANNOTATIONS else names
+    names = names | {"__doc__"} if "getdoc" in names else names
     for name in (one for one in _TOLD if one in names):
         yield from (f"{name} {_text(_said(value, name))}" for value in values if _is_of_program(value))
     if names & _MEMBERS:

@@ -20,7 +20,8 @@ MODULES = frozenset(
 FUNCTIONS = frozenset(
     (
         "datetime.timedelta", "datetime.timezone", "genericpath.commonprefix", "inspect.Parameter",
-        "inspect.Signature", "inspect.getattr_static", "inspect.getfullargspec", "inspect.getmembers",
+        "inspect.Signature", "inspect.cleandoc", "inspect.getattr_static", "inspect.getdoc",
+        "inspect.getfullargspec", "inspect.getmembers",
         "inspect.getmro", "inspect.isbuiltin", "inspect.isclass", "inspect.iscoroutinefunction",
         "inspect.isfunction", "inspect.ismethod", "inspect.ismodule", "inspect.isroutine",
         "inspect.signature", "inspect.unwrap", "io.BytesIO", "io.StringIO", "logging.Logger",
@@ -33,7 +34,8 @@ FUNCTIONS = frozenset(
         "thread.RLock", "thread.allocate_lock", "thread.lock", "threading.Event", "threading.Lock",
         "threading.RLock", "time.monotonic", "time.monotonic_ns", "time.perf_counter",
         "time.perf_counter_ns", "time.process_time", "time.sleep", "time.thread_time", "time.time",
-        "time.time_ns", "traceback.format_exc", "traceback.format_exception", "traceback.format_tb",
+        "time.time_ns", "traceback.format_exc", "traceback.format_exception", "traceback.format_stack",
+        "traceback.format_tb",
         "traceback.print_exc", "traceback.print_exception", "uuid.UUID", "warnings.catch_warnings",
         "warnings.filterwarnings", "warnings.simplefilter", "warnings.warn", "warnings.warn_explicit",
     )
@@ -47,7 +49,8 @@ TORCH_WITH_ARGUMENT = (
     "torch._meta_registrations", "torch._ops", "torch._prims", "torch._prims_common", "torch._refs",
     "torch._subclasses", "torch._tensor", "torch._vmap_internals", "torch.amp", "torch.ao",
     "torch.autograd", "torch.compiler", "torch.cuda", "torch.distributed._composable",
-    "torch.distributed._functional_collectives", "torch.distributed._symmetric_memory",
+    "torch.distributed._functional_collectives", "torch.distributed._functional_collectives_impl",
+    "torch.distributed._symmetric_memory",
     "torch.distributed._tensor", "torch.distributed.algorithms", "torch.distributed.device_mesh",
     "torch.distributed.distributed_c10d", "torch.distributed.fsdp", "torch.distributed.nn",
     "torch.distributed.tensor", "torch.distributions", "torch.fft", "torch.func", "torch.functional",

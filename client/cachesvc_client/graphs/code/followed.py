@@ -347,21 +347,21 @@ class FollowedCode:
         self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
 
     def _function(self, function: types.FunctionType) -> None:
-        number, code = self._numbers[id(function)], function.__code__
-        self.anything = True
+        number, code, self.anything = self._numbers[id(function)], function.__code__, True
         self.lines += [f"function {number}", *self._code(code)]
-        self.lines.append(
-            f"defaults {self._text(function.__defaults__, 1)} {self._text(function.__kwdefaults__, 1)}"
-        )
+        given = (function.__defaults__, function.__kwdefaults__)
+        self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
         names = names_in(code)
-        self._names.update(names)
+        asks = f"{function.__module__}.{function.__qualname__}" not in questions.of_sources
+        self._names.update(names if asks else ())
         for name in names:
             for one in self._named.get(name, ()):
                 self.lines.append(f"operator {name}: {self._text(one)}")
         for name, value in (*read_by(function, names), *imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
             self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
-            self._asks(name, value, code)
+            if asks:
+                self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):
             if name != "__wrapped__" or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")

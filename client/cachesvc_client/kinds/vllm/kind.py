@@ -14,6 +14,7 @@ from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, Rest
 from ..look_ups import LatePart
 from .artifacts import Artifacts
 from .rules import RULES
+from .versions import ASK_FOR_SOURCES
 
 if TYPE_CHECKING:
     from ...wire.digest import Digest
@@ -65,6 +66,7 @@ class VllmState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
+        imports.when_imported("vllm.ir", _tell_what_asks_for_sources)
         _FACTORS.install(_without_what_decides_nothing)
         _RANK.install(functools.partial(_note_rank, callbacks))
         _DESCRIBE.install(lambda call: self._infos.get().describe(callbacks, call))
@@ -117,6 +119,12 @@ class VllmState(KindState):
         """Yield why vLLM did not use an artifact of an entry."""
         if restored.revisions:
             yield from self._artifacts.reasons
+
+
+def _tell_what_asks_for_sources(_: Any) -> None:
+    from ...graphs.code import questions
+
+    questions.of_sources.update(ASK_FOR_SOURCES)
 
 
 def _load_infos() -> ModelInfos:
