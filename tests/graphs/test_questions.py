@@ -115,7 +115,7 @@ def test_what_code_imports_while_it_runs_is_asked_too(imports: str, read: str, a
 
 def test_a_function_that_hashes_what_is_followed_may_ask_for_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "inspect.getsource" in unknown("inspect.getsource(abs)")
-    monkeypatch.setattr("cachesvc_client.graphs.code.questions.of_sources", {"asked_program.read"})
+    monkeypatch.setattr("cachesvc_client.graphs.code.questions.answered", {"asked_program.read"})
     assert unknown("inspect.getsource(abs)") == ""
 
 

@@ -352,7 +352,7 @@ class FollowedCode:
         given = (function.__defaults__, function.__kwdefaults__)
         self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
         names = names_in(code)
-        asks = f"{function.__module__}.{function.__qualname__}" not in questions.of_sources
+        asks = f"{function.__module__}.{function.__qualname__}" not in questions.answered
         self._names.update(names if asks else ())
         for name in names:
             for one in self._named.get(name, ()):

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from . import questions
 from .reading import cells_of, names_in
 
 _CHANGE = frozenset("add append clear discard extend insert pop popitem remove setdefault update".split())
@@ -28,6 +29,7 @@ def described(value: Any) -> Any:
     if isinstance(value, type) or not callable(getattr(cls, "uuid", None)):
         return value
     try:
+        questions.answered.update(f"{one.__module__}.{one.__qualname__}" for one in _methods(cls, "uuid"))
         written = frozenset(name for function in _called(cls) for name in _written_by(function.__code__))
         made_with = {name: one for name, one in vars(value).items() if name not in written}
         return (cls, str(value.uuid()), made_with)

@@ -38,9 +38,9 @@ from .values import describe_plain, is_tensor, type_name
 
 _RUNS_TEXT = frozenset(("exec", "eval", "compile", "input", "globals", "__import__"))
 """Built-in functions by which code depends on what no digest reaches."""
-of_sources: set[str] = set()
-"""Functions of a library, by module and name, that ask for nothing but the sources of code which is followed
-as well. Kinds add those of their libraries."""
+answered: set[str] = set()
+"""Functions, by module and name, whose questions need no answer: of a pass that says what it is the ``uuid``,
+which is in its description, and those that kinds add, which ask for the sources of code that is followed."""
 KINDS = (types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 
 

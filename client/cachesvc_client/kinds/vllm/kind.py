@@ -14,7 +14,6 @@ from ..kind import Activity, Kind, KindFolder, KindState, ProcessCallbacks, Rest
 from ..look_ups import LatePart
 from .artifacts import Artifacts
 from .rules import RULES
-from .versions import ASK_FOR_SOURCES
 
 if TYPE_CHECKING:
     from ...wire.digest import Digest
@@ -123,8 +122,9 @@ class VllmState(KindState):
 
 def _tell_what_asks_for_sources(_: Any) -> None:
     from ...graphs.code import questions
+    from .versions import ASK_FOR_SOURCES
 
-    questions.of_sources.update(ASK_FOR_SOURCES)
+    questions.answered.update(ASK_FOR_SOURCES)
 
 
 def _load_infos() -> ModelInfos:

@@ -49,5 +49,9 @@ folders below the home of a user, and a secret, so that another user finds no ar
 GROUPS = ("vllm.general_plugins", "vllm.platform_plugins")
 """Groups of entry points whose packages change vLLM."""
 
-ASK_FOR_SOURCES = ("vllm.ir.op.IrOpImpl.uuid", "vllm.ir.util.hash_source")
-"""Functions by which vLLM hashes the sources of its operators' implementations, for the names of its passes."""
+ASK_FOR_SOURCES = (
+    "vllm.compilation.passes.inductor_pass._hash_source_cached",
+    "vllm.ir.op.IrOpImpl.uuid",
+    "vllm.ir.util.hash_source",
+)
+"""Functions by which vLLM hashes the sources of its passes and of its operators' implementations."""
