@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 from cachesvc_client.graphs.code.followed import FollowedCode
 from cachesvc_client.graphs.code.passes import described
@@ -63,6 +66,19 @@ def test_what_a_pass_was_made_with_and_its_code_are_compared():
     scaled.set_scale(3)  # by a method that no call of the pass runs
     assert len({digest(Pass(2)), digest(scaled), digest(named), digest(Other(2))}) == 4
     assert digest(Pass(3)) == digest(scaled)
+
+
+def test_the_code_of_a_pass_that_asks_the_process_is_compared_too() -> None:
+    """PyTorch has a key for it by its ``uuid``."""
+    importlib.import_module("torch")
+
+    def asks(text: str) -> type[Pass]:
+        names: dict[str, Any] = {"os": os, "__name__": __name__}
+        exec(f"def log(self):\n    return os.getcwd()\ndef __call__(self, graph):\n    return {text}", names)
+        return type("Asks", (Pass,), {name: names[name] for name in ("log", "__call__")})
+
+    assert FollowedCode([described(asks("graph")(2))]).unknown
+    assert digest(asks("graph")(2)) == digest(asks("graph")(2)) != digest(asks("[graph]")(2))
 
 
 def test_what_says_nothing_of_itself_is_compared_whole():

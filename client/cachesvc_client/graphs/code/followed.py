@@ -48,8 +48,8 @@ from .reading import (
 )
 from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
 
-MAX_FOLLOWED, _MOST = 2000, 1000
-"""Functions that wait, and all that is followed, at most: a library may be large."""
+MAX_FOLLOWED, _MOST, _NEAR = 2000, 1000, 100
+"""Functions that wait, all that is followed, at most, and what is so if something is unknown."""
 _DEEPEST = 20
 """How many containers deep values are digested."""
 _MOST_ITEMS = 100_000
@@ -110,9 +110,9 @@ class FollowedCode:
         return f"unknown: {what}"
 
     def _follow_all(self) -> None:
-        """Follow what waits. Once something is unknown the rest decides nothing."""
+        """Follow what waits; once something is unknown only what is near: a pass with ``uuid`` has a key."""
         while not self.unknown:
-            while self._waiting and not self.unknown:
+            while self._waiting and not (self.unknown and len(self._numbers) > _NEAR):
                 value = self._waiting.popleft()
                 (self._class if isinstance(value, type) else self._function)(value)
                 if len(self._numbers) > _MOST:
