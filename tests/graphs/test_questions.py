@@ -3,6 +3,9 @@ such code calls every day costs none."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -111,6 +114,37 @@ def test_what_code_imports_while_it_runs_is_asked_too(imports: str, read: str, a
     names: dict[str, Any] = {}
     exec(f"def read():\n    {imports}\n    return {read}\n", names)
     assert bool(FollowedCode([names["read"]]).unknown) == asks
+
+
+SEEDS = """\
+import sys, torch
+from cachesvc_client.graphs.code.followed import FollowedCode
+S = {"alpha", "beta", "gamma", "delta"}
+class K:
+    def __hash__(self):
+        return hash("alpha")
+for read in (
+    lambda: hash("alpha"), lambda: [*{"alpha", "beta", "gamma"}][0], lambda: next(iter(S)),
+    lambda: dict.fromkeys(S), lambda x: x in S, lambda x: x in {"alpha", "beta"}, lambda: K(), lambda: [*{1, 2, 3}],
+):
+    print(FollowedCode([read]).digest)
+"""
+
+
+def test_what_follows_from_the_seed_of_hashes_is_in_the_digest() -> None:
+    """Each process has another seed by default. A test for membership asks nothing of it."""
+    one, same, other = (
+        subprocess.run(
+            [sys.executable, "-c", SEEDS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for seed in ("1", "1", "2")
+    )
+    assert one == same
+    assert [mine != its for mine, its in zip(one, other, strict=True)] == [True] * 4 + [False] * 4
 
 
 def test_a_function_that_hashes_what_is_followed_may_ask_for_sources(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,13 @@ import os
 import pathlib
 import sys
 import types
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from itertools import pairwise
 from typing import Any
 
 from ..released import known
 from .library import is_library
-from .reading import names_in, texts_in
+from .reading import codes_in, names_in, texts_in
 from .values import type_name
 
 ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
@@ -187,6 +188,27 @@ def reads_all_variables(code: types.CodeType) -> bool:
     return any(isinstance(one, types.CodeType) and reads_all_variables(one) for one in code.co_consts)
 
 
+def by_hash(code: types.CodeType, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what follows from the seed of hashes (``PYTHONHASHSEED``): the hash of a text, where code
+    asks for one, and the order of a set of texts with which it does more than to test what is in it.
+
+    ``values``: what the code reads outside of itself, by name.
+    """
+    if values.get("hash") is hash and code.co_name != "__hash__":
+        yield f"hash {hash('text')}"
+    for one in codes_in(code):
+        steps = list(dis.get_instructions(one))
+        for step, after in pairwise(steps):
+            name = step.argval if isinstance(step.argval, str) and step.opname in _LOADS else ""
+            value = step.argval if step.opname == "LOAD_CONST" else values.get(name)
+            if isinstance(value, (set, frozenset)) and after.opname != "CONTAINS_OP":
+                texts = [text for text in value if isinstance(text, (str, bytes))]
+                yield from (f"order {texts}" for _ in texts[1:2])
+
+
+_LOADS = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF")
+
+
 def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
     """Yield what code may read of a module beside its functions and values by name."""
     names = names_in(code)
@@ -260,6 +282,9 @@ _ANSWERS = frozenset(
         "torch.get_default_device", "torch.get_autocast_dtype", "torch.get_autocast_cpu_dtype",
         "torch.get_autocast_gpu_dtype",
         "torch.is_deterministic_algorithms_warn_only_enabled", "torch.accelerator.is_available",
+        "torch.accelerator.current_accelerator", "torch.xpu.is_available", "torch.backends.mps.is_available",
+        "torch.cpu._is_avx2_supported", "torch.cpu._is_avx512_supported", "torch.cpu._is_vnni_supported",
+        "torch.cpu._is_avx512_bf16_supported", "torch.cpu._is_amx_tile_supported",
         "torch.cuda.device_count", "torch.cuda.is_available", "torch.distributed.is_available",
         "torch.distributed.is_initialized", "torch.distributed.get_rank", "torch.distributed.get_world_size",
         "torch.initial_seed",

@@ -306,9 +306,8 @@ class FollowedCode:
         """Add a class of the application: its bases, its functions, and its other attributes by name."""
         number = self._numbers[id(cls)]
         self.anything = True
-        self.lines.append(
-            f"class {number} of {self._text(type(cls))}: {[self._text(base) for base in cls.__bases__]}"
-        )
+        bases = [self._text(base) for base in cls.__bases__]
+        self.lines.append(f"class {number} of {self._text(type(cls))}: {bases}")
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
             if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
@@ -355,9 +354,10 @@ class FollowedCode:
         asks = f"{function.__module__}.{function.__qualname__}" not in questions.answered
         self._names.update(names if asks else ())
         for name in names:
-            for one in self._named.get(name, ()):
-                self.lines.append(f"operator {name}: {self._text(one)}")
-        for name, value in (*read_by(function, names), *imported_by(function)):
+            self.lines += [f"operator {name}: {self._text(one)}" for one in self._named.get(name, ())]
+        read = dict(read_by(function, names))
+        self.lines += asked.by_hash(code, read)
+        for name, value in (*read.items(), *imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
             self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
             if asks:

@@ -134,7 +134,7 @@ def _of_object(place: str, value: Any) -> str:
     if getattr(type(value), "__name__", "") == "_ArrayFunctionDispatcher":
         return place if name in NUMPY_ASKS else ""
     if isinstance(value, (type, types.MethodType, *KINDS)):
-        holder = getattr(value, "__self__", None)
+        holder = None if isinstance(value, type) else getattr(value, "__self__", None)
         is_bound = not isinstance(holder, (type, types.NoneType)) and known.owner_of(value) is holder
         return place if is_bound else of_value(value)
     is_listed = module.startswith(TORCH_MODULES) or asked.is_told(name, value)
@@ -146,7 +146,7 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, (tuple, frozenset)):
         return all(map(_is_constant, value))
     is_of_typing = type(value).__module__ in ("typing", "typing_extensions", "collections.abc", "__future__")
-    if is_of_typing or isinstance(value, (type, enum.Enum, types.FunctionType)) or operator_name(value):
+    if is_of_typing or isinstance(value, (str, type, enum.Enum, types.FunctionType)) or operator_name(value):
         return True
     return not is_tensor(value) and describe_plain(value) is not None
 

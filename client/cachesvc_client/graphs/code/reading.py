@@ -62,8 +62,8 @@ def read_by(function: types.FunctionType, names: Sequence[str]) -> Iterator[tupl
             yield name, cells[name]
         elif name in function.__globals__:
             yield name, function.__globals__[name]
-        elif hasattr(builtins, name):
-            yield name, getattr(builtins, name)
+        elif name in vars(builtins):
+            yield name, vars(builtins)[name]
 
 
 def texts_in(code: types.CodeType) -> Iterator[str]:
