@@ -125,7 +125,8 @@ class K:
         return hash("alpha")
 for read in (
     lambda: hash("alpha"), lambda: [*{"alpha", "beta", "gamma"}][0], lambda: next(iter(S)),
-    lambda: dict.fromkeys(S), lambda x: x in S, lambda x: x in {"alpha", "beta"}, lambda: K(), lambda: [*{1, 2, 3}],
+    lambda: dict.fromkeys(S), lambda x: x in S, lambda x: x in {"alpha", "beta"}, lambda: K(),
+    lambda: [*{1, 2, 3}],
 ):
     print(FollowedCode([read]).digest)
 """
