@@ -47,7 +47,7 @@ def test_the_processes_of_the_chart_run(
     }
     [migrate] = of_kind(manifests, "Job")["spec"]["template"]["spec"]["containers"]
     hook = variables(migrate, secrets)
-    assert "The first schema" in run(migrate["args"], hook, tmp_path)
+    assert "The schema of 0.1.0" in run(migrate["args"], hook, tmp_path)
     assert "up to date" in run(migrate["args"], hook, tmp_path)  # Every upgrade without new steps does this.
     [registry] = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     env = variables(registry, secrets)
