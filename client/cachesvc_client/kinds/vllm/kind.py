@@ -65,7 +65,7 @@ class VllmState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
-        imports.when_imported("vllm.ir", _tell_what_asks_for_sources)
+        imports.when_imported(_LOAD.module, _tell_what_asks_for_sources)
         _FACTORS.install(_without_what_decides_nothing)
         _RANK.install(functools.partial(_note_rank, callbacks))
         _DESCRIBE.install(lambda call: self._infos.get().describe(callbacks, call))
