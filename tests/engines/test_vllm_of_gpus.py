@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,28 @@ def test_hit(tmp_path: Path) -> None:  # a short name: vLLM makes sockets below 
     compiled = cold.worker["observed"]["torch"]["graphs_compiled"]
     assert restored.worker["observed"]["torch"]["aot_hits"] == compiled, "no graph is traced again"
     assert restored.answer["tokens"] == cold.answer["tokens"]
+
+
+DESCRIBED = """\
+import cachesvc_client
+from cachesvc_client.graphs import operators
+from cachesvc_client.kinds.kind import ProcessCallbacks
+from cachesvc_client.kinds.vllm.kind import VllmState
+
+registered = operators.RegisteredFunctions()
+operators.install_hooks(registered)
+VllmState().install_hooks(ProcessCallbacks(lambda: None, lambda _: None))
+import vllm.compilation.decorators, vllm.ir.ops
+for name in ("rms_norm", "fused_add_rms_norm"):
+    print(operators.describe_operator(f"vllm_ir::{name}", registered))
+"""
+
+
+@pytest.mark.engines
+def test_operators_of_its_own_have_a_description() -> None:
+    """Their classes hash the sources of what implements them, which no other code may ask for."""
+    python = engine_python("vLLM 0.26", PYTHON_OF_GPUS)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "client")}
+    result = subprocess.run([str(python), "-c", DESCRIBED], env=environ, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert len({line for line in result.stdout.splitlines() if " code " in line}) == 2
