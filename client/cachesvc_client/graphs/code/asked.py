@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..released import known
-from .library import is_library
+from .library import NOTHING, is_library, reached
 from .reading import codes_in, names_in, texts_in
 from .values import type_name
 
@@ -197,16 +197,20 @@ def by_hash(code: types.CodeType, values: Mapping[str, Any]) -> Iterator[str]:
     if values.get("hash") is hash and code.co_name != "__hash__":
         yield f"hash {hash('text')}"
     for one in codes_in(code):
-        steps = list(dis.get_instructions(one))
-        for step, after in pairwise(steps):
-            name = step.argval if isinstance(step.argval, str) and step.opname in _LOADS else ""
-            value = step.argval if step.opname == "LOAD_CONST" else values.get(name)
-            if isinstance(value, (set, frozenset)) and after.opname != "CONTAINS_OP":
+        if not any(isinstance(value, _SETS) for value in (*values.values(), *one.co_consts)):
+            continue  # as most code: it needs no disassembly
+        for step, after in pairwise(dis.get_instructions(one)):
+            is_name = step.opname in _LOADS_OF_NAMES and isinstance(step.argval, str)
+            value = values.get(step.argval) if is_name else step.argval
+            if isinstance(value, _SETS) and after.opname != "CONTAINS_OP":
                 texts = [text for text in value if isinstance(text, (str, bytes))]
-                yield from (f"order {texts}" for _ in texts[1:2])
+                if len(texts) > 1:
+                    yield f"order {texts}"
 
 
-_LOADS = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF")
+_SETS = (set, frozenset)
+_LOADS_OF_NAMES = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF")
+"""Names of the instructions that load what stands under a name outside of a function."""
 
 
 def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
@@ -228,25 +232,17 @@ _BY_TEXT = frozenset(("getattr", "hasattr", "setattr"))
 def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield what code with these names may read of a module of a library, and of the modules in it, that the
     version of the library does not tell: plain values, and what a program put there."""
-    waiting, seen = [module], {id(module)}
-    while waiting:
-        one = waiting.pop()
-        for name in names:
-            value = _of_module(one, name)
-            if value is NOTHING or (name.startswith("__") and name != "__version__"):
-                continue
-            if known.is_library(value):
-                if id(value) not in seen:
-                    seen.add(id(value))
-                    waiting.append(value)
-            elif isinstance(value, type):
-                yield from _data_of(value, names)
-                if is_told(name, value):
-                    yield f"{one.__name__}.{name}", value
-            elif f"{one.__name__}.{name}" not in OF_PROCESS and is_told(name, value):
-                yield f"{one.__name__}.{name}", value
-            else:
-                yield from _of_function(f"{one.__name__}.{name}", value)
+    names = [name for name in names if not name.startswith("__") or name == "__version__"]
+    for place, value in reached(module, names, _of_module):
+        name = place.rpartition(".")[2]
+        if isinstance(value, type):
+            yield from _data_of(value, names)
+            if is_told(name, value):
+                yield place, value
+        elif place not in OF_PROCESS and is_told(name, value):
+            yield place, value
+        else:
+            yield from _of_function(place, value)
 
 
 def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -256,9 +252,6 @@ def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
         for name in names:
             if type(value := held.get(name, held)) in PLAIN and not name.startswith("__"):
                 yield f"{type_name(cls)}.{name}", value
-
-
-NOTHING = object()
 
 
 def _of_module(module: types.ModuleType, name: str) -> Any:

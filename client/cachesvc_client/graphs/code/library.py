@@ -5,10 +5,14 @@ from __future__ import annotations
 import dis
 import sys
 import types
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from ..released import known
 from .values import type_name
+
+NOTHING = object()
+"""What a module has under a name that it lacks."""
 
 
 def has_code_of_library(value: Any) -> bool:
@@ -77,3 +81,22 @@ def _is_made_here(value: Any) -> bool:
     if not isinstance(function, types.FunctionType):
         return False
     return bool(function.__closure__) or not known.is_known(function.__code__)
+
+
+def reached(
+    module: types.ModuleType, names: Collection[str], value_of: Callable[[types.ModuleType, str], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of what code with these names may read of a library's module, and of the
+    libraries' modules in it. ``value_of``: what a module has under a name, or `NOTHING`."""
+    waiting, seen = [module], {id(module)}
+    while waiting:
+        one = waiting.pop()
+        for name in dict.fromkeys(names):
+            value = value_of(one, name)
+            if value is NOTHING:
+                continue
+            if not known.is_library(value):
+                yield f"{one.__name__}.{name}", value
+            elif id(value) not in seen:
+                seen.add(id(value))
+                waiting.append(value)

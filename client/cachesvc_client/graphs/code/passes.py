@@ -23,7 +23,7 @@ def described(value: Any) -> Any:
     """Return what describes ``value`` in a digest of code.
 
     Of a pass with ``uuid()`` that is its answer, its class, and its attributes except those that a call of it
-    writes; of anything else the value itself. Never raises.
+    writes; of anything else the value itself. What ``uuid`` asks is answered from then on. Never raises.
     """
     cls = type(value)
     if isinstance(value, type) or not callable(getattr(cls, "uuid", None)):

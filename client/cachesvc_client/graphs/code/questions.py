@@ -32,7 +32,7 @@ from .by_arguments import (
     TORCH_OPERATORS,
     TORCH_WITH_ARGUMENT,
 )
-from .library import is_library, operator_name, stands_at_home
+from .library import NOTHING, is_library, operator_name, reached, stands_at_home
 from .reading import codes_in, names_in, texts_in
 from .values import describe_plain, is_tensor, type_name
 
@@ -113,18 +113,12 @@ def _of_own_class(place: str, module: types.ModuleType, path: tuple[str, ...]) -
 
 def _of_escaped(module: types.ModuleType, names: tuple[str, ...]) -> Iterator[str]:
     """Yield what code may ask of a module that it keeps under another name, or hands on."""
-    waiting, seen = [module], {id(module)}
-    while waiting:
-        one = waiting.pop()
-        if not known.is_library(one):
-            continue
-        for name in dict.fromkeys(names):
-            if isinstance(value := vars(one).get(name), types.ModuleType):
-                if id(value) not in seen:
-                    seen.add(id(value))
-                    waiting.append(value)
-            elif value is not None and not name.startswith("__"):
-                yield _of_object(f"{one.__name__}.{name}", value)
+    if not known.is_library(module):
+        return
+    for place, value in reached(module, names, lambda one, name: vars(one).get(name, NOTHING)):
+        is_asked = value is not None and not isinstance(value, types.ModuleType)
+        if is_asked and not place.rpartition(".")[2].startswith("__"):
+            yield _of_object(place, value)
 
 
 def _of_object(place: str, value: Any) -> str:
