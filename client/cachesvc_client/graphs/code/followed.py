@@ -29,6 +29,7 @@ from .library import (
     operator_name,
     remembers_a_call,
     stands_at_home,
+    without_wrapper,
 )
 from .reading import (
     NOT_OF_CODE,
@@ -143,6 +144,7 @@ class FollowedCode:
 
     def _text(self, value: Any, depth: int = 0) -> str:
         """Return a value's text, and have the code in it followed."""
+        value = without_wrapper(value)
         try:
             plain = describe_plain(value)
         except ValueError as error:

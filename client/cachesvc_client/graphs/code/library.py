@@ -48,6 +48,14 @@ def is_kernel(value: Any) -> bool:
     return not known.is_own_module(str(getattr(function, "__module__", None) or "builtins"))
 
 
+def without_wrapper(value: Any) -> Any:
+    """Return the function of Triton's own that an object of Triton runs outside of kernels, such as
+    ``triton.cdiv``; any other value as it is."""
+    if type(value).__name__ != "ConstexprFunction" or not is_library(type(value)) or is_kernel(value):
+        return value
+    return value.fn
+
+
 def stands_at_home(function: types.FunctionType) -> bool:
     """Return whether a function of a library stands under its name in its module: its text says all of it."""
     home = sys.modules.get(str(function.__globals__.get("__name__")))

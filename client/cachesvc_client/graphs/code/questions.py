@@ -32,7 +32,7 @@ from .by_arguments import (
     TORCH_OPERATORS,
     TORCH_WITH_ARGUMENT,
 )
-from .library import NOTHING, is_library, operator_name, reached, stands_at_home
+from .library import NOTHING, is_library, operator_name, reached, stands_at_home, without_wrapper
 from .reading import codes_in, names_in, texts_in
 from .values import describe_plain, is_tensor, type_name
 
@@ -123,6 +123,7 @@ def _of_escaped(module: types.ModuleType, names: tuple[str, ...]) -> Iterator[st
 
 def _of_object(place: str, value: Any) -> str:
     module, _, name = place.rpartition(".")
+    value = without_wrapper(value)
     if asked.is_compared(place):
         return ""
     if getattr(type(value), "__name__", "") == "_ArrayFunctionDispatcher":

@@ -1,8 +1,7 @@
 """Describes values that code reads, as texts that are equal in every process with an equal value.
 
 `describe_plain` has the types that have a text by themselves. What has no text there is code or an object,
-and
-`code_digest` follows it. Nothing is called that an application could have put there.
+and `followed` follows it. Nothing is called that an application could have put there.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ _OF_LIBRARY = frozenset(
     (
         "decimal.Decimal", "fractions.Fraction", "datetime.date", "datetime.datetime", "datetime.timedelta",
         "datetime.timezone", "uuid.UUID", "pathlib.PosixPath", "pathlib.PurePosixPath", "builtins.slice",
-        "types.SimpleNamespace",
     )
-) - {"types.SimpleNamespace"}  # fmt: skip
+)  # fmt: skip
 """Types of the standard library whose values have such a ``repr``."""
 _DECIDE_NOTHING = frozenset(
     (
@@ -128,6 +126,8 @@ def describe_plain(value: Any) -> str | None:
         return f"{name} {value!r}"
     if name in _DECIDE_NOTHING:
         return name
+    if name == "triton.language.core.dtype":
+        return f"{name} {sorted(map(str, vars(value).items()))}"
     if kind.__module__ in ("typing", "types", "typing_extensions") and kind.__name__ in _TYPING:
         return f"{name} {value!r}" if " at 0x" not in repr(value) else name
     if name in ("re.Pattern", "_regex.Pattern"):  # the second is of the package regex, which vLLM reads
