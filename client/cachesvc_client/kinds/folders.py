@@ -146,12 +146,6 @@ class Folders:
         named = Path(value) if value and not chosen_by_sglang(kind.folder.variable, value) else None
         return named is not None and kind.folder.named(named, self._named) is not None
 
-    def tells_makers(self, name: str) -> bool:
-        """Return whether the folder of a kind shows what this process made: the kind records that itself, or
-        no other process has the folder."""
-        home = next(kind.folder.home for kind in self._kinds if kind.name == name)
-        return home != "process" or name not in self._named
-
     def forget_earlier(self) -> None:
         """Drop the folders that were settled before the present ones: nothing was compiled in them."""
         self._earlier.clear()

@@ -112,7 +112,6 @@ class ProcessFiles:
         made = {
             (name, path): digest
             for name, root in roots.items()
-            if self._process.folders.tells_makers(name)
             for path, digest in self._process.kinds[name].made_files(root).items()
         }
         return self._process.ledger.trace(capture(paths, RULES, roots), made, roots, by_ranks)

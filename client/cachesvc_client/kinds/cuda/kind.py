@@ -24,15 +24,11 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..kind import Kind, KindFolder, KindState, RestoredFacts
 from ..rules import FileRule, KindRules
-
-if TYPE_CHECKING:
-    from ...wire.digest import Digest
 
 RULES = KindRules("cuda", (FileRule(r"[0-9a-f]/[0-9a-f]/[0-9a-f]{14}"),))
 _EMPTY_INDEX = struct.pack("<IIQ", 0x41, 0, 0)
@@ -40,12 +36,11 @@ _EMPTY_INDEX = struct.pack("<IIQ", 0x41, 0, 0)
 
 
 class CudaState(KindState):
-    """The entries that this process made or used.
+    """The entries that this process used, and those that appeared in its folder.
 
-    No library reports them. They are known by what the folder held before, so the entries that another
-    process puts there meanwhile count too: nothing is published that appeared in a folder which the user
-    named (`Folders.tells_makers`), or in a process without the driver. A private folder with the driver is
-    open to the same user alone, who can use this process's signing key as well.
+    No library reports what it made, and another process of the user can put entries there, so none is known
+    to be of this process: `warm` publishes what its own build leaves in a folder, and a service publishes
+    only what was restored for it.
     """
 
     def __init__(self) -> None:
@@ -84,12 +79,8 @@ class CudaState(KindState):
         """Return the entries in ``root`` that were compiled or restored since `use_folder`."""
         return RULES.files_in(root) - (self._before - self._restored)
 
-    def made_files(self, root: Path) -> Mapping[str, Digest | None]:
-        """Return the entries that libraries compiled in this process."""
-        return dict.fromkeys(self.compiled() if root == self._root else ())
-
     def compiled(self) -> set[str]:
-        """Return the entries that libraries compiled in this process: none, if it has no driver."""
+        """Return the entries that libraries seem to have compiled in this process: none, if it has no driver."""
         present = RULES.files_in(self._root) if self._root is not None and _has_driver() else set()
         return present - self._before - self._restored
 
