@@ -263,10 +263,8 @@ class FollowedCode:
         if base in (dict, types.MappingProxyType):
             # The order of an ordered dict is its own: `dict.items` does not see `move_to_end`.
             ordered = OrderedDict if isinstance(value, OrderedDict) else base
-            items = list(ordered.items(value))
-            return (
-                f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
-            )
+            pairs = list(ordered.items(value))
+            return f"{name} {[tuple(self._text(one, depth + 1) for one in pair) for pair in pairs]}"
         if base is list and is_stack(value):
             return "a stack"
         texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]

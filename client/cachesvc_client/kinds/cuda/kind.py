@@ -80,7 +80,7 @@ class CudaState(KindState):
         return RULES.files_in(root) - (self._before - self._restored)
 
     def compiled(self) -> set[str]:
-        """Return the entries that libraries seem to have compiled in this process: none, if it has no driver."""
+        """Return the entries that libraries seem to have compiled here: none in a process without driver."""
         present = RULES.files_in(self._root) if self._root is not None and _has_driver() else set()
         return present - self._before - self._restored
 
