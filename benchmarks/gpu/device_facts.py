@@ -119,7 +119,6 @@ def machine_facts(device: Path | None) -> dict[str, Any]:
         "ptxas": get_ptxas(90).path,
         "ptxas_version": get_ptxas_version(90),
         "system": CacheBase.get_system(),
-        "cudnn": torch.backends.cudnn.version(),
         "arch_list": torch.cuda.get_arch_list(),
         "bf16": torch.cuda.is_bf16_supported(),
         "variables": {
@@ -127,6 +126,7 @@ def machine_facts(device: Path | None) -> dict[str, Any]:
         },
     }
     if not device:
+        facts["cudnn"] = torch.backends.cudnn.version()
         facts["attention"] = attention_choices()
     for package in ("transformers", "numpy", "sympy"):
         with contextlib.suppress(ImportError):

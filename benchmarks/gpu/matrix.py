@@ -73,12 +73,14 @@ STEPS = ("facts", "sharing", "kernel_edit")
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
 CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
-    "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
+    "20": ("user_kernels.py", "_finished(total, scale),", "_finished(total, scale) + 1.0,", "triton_kernels"),
+    "20 helper": ("user_kernels.py", "return total * scale", "return 2.0 * total * scale", "triton_kernels"),
+    "20 constant": ("user_kernels.py", "tl.constexpr(0.0)", "tl.constexpr(1.0)", "triton_kernels"),
     "21": ("user_operators.py", "gradient * 2 * x", "gradient * 3 * x", "python_operators"),
 }
-"""For each row: the file, the text and its replacement, and the factor that must be named first. The edits
-are of a Triton kernel's body (which needs a GPU), and of an operator's gradient, which is in no key of
-PyTorch's."""
+"""For each edit of a row: the file, the text and its replacement, and the factor that must be named first.
+The edits are of a Triton kernel's body, of a function that it calls and of a constant (which need a GPU), and
+of an operator's gradient, which is in no key of PyTorch's."""
 PROGRAM = re.compile(r"(?:^|(?<==))/[^ ]*/")
 """Matches the folders before a program's name, alone or as a variable's value."""
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
@@ -448,33 +450,31 @@ class Matrix:
         edits: Answer = self.result.setdefault("kernel_edit", {})
         rows = {row.id: row for row in self.rows}
         for ident in EDITS:
-            row = rows.get(ident)
+            row = rows.get(ident.split()[0])
             if row is None:
                 edits[ident] = {"left out": "this machine has no GPU"}
             elif self.entry(row).get("warm", {}).get("status") != "warm":
                 edits[ident] = {"left out": "the row is not warm"}
             else:
-                edits[ident] = self.edited(row)
+                edits[ident] = self.edited(row, ident)
                 edits[ident]["right"] = edited_right(ident, edits[ident])
             print(f"[{self.spent:6.1f} s] row {ident} edited: {edits[ident]}"[:600], flush=True)
             self.save()
 
-    def edited(self, row: Row) -> Answer:
-        """Run a restoring process of a row, in a copy of the programs with the row's edit."""
+    def edited(self, row: Row, ident: str) -> Answer:
+        """Run a restoring process of a row, in a copy of the programs with an edit."""
         assert self.registry is not None
-        file, old, new, _ = EDITS[row.id]
-        programs, host = self.scratch / f"{row.id}-programs", Host(self.scratch / f"{row.id}-edited")
+        file, old, new, _ = EDITS[ident]
+        programs, host = self.scratch / f"{ident}-programs", Host(self.scratch / f"{ident}-edited")
         shutil.copytree(HERE, programs, ignore=shutil.ignore_patterns("__pycache__"))
         text = (programs / file).read_text()
         assert old in text, f"{file}: nothing to edit"
         (programs / file).write_text(text.replace(old, new))
-        place = self.scratch / f"{row.id}-edited.json"
+        place = self.scratch / f"{ident}-edited.json"
         command = [programs / "edited.py", self.scratch / f"{row.id}.json", "--answer", place]
         command += ["--expect", self.builders(row)]
         variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
-        failed = self.step(
-            f"row {row.id} edited", command, host, variables, min(self.options.step, self.left)
-        )
+        failed = self.step(f"row {ident} edited", command, host, variables, min(self.options.step, self.left))
         shutil.rmtree(host.folder, ignore_errors=True)
         return dict(json.loads(place.read_text())) if place.is_file() else failed
 
@@ -782,7 +782,11 @@ def main() -> int:
     try:
         rows = choose_rows(options.rows, len(gpus()))
         if "kernel_edit" in options.steps:
-            rows += [row for row in choose_rows(",".join(EDITS), len(gpus())) if row not in rows]
+            rows += [
+                row
+                for row in choose_rows(",".join(sorted({one.split()[0] for one in EDITS})), len(gpus()))
+                if row not in rows
+            ]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,13 +8,20 @@ import triton.language as tl
 
 _CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size in (256, 1024) for warps in (4, 8)]
 
+_OFFSET = tl.constexpr(0.0)
+
+
+@triton.jit
+def _finished(total, scale):
+    return total * scale + _OFFSET
+
 
 @triton.jit
 def _scaled_sum(left, right, out, count, scale, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     total = tl.load(left + place, mask=mask) + tl.load(right + place, mask=mask)
-    tl.store(out + place, total * scale, mask=mask)
+    tl.store(out + place, _finished(total, scale), mask=mask)
 
 
 @triton.autotune(configs=_CONFIGS, key=["count"])
@@ -23,7 +30,7 @@ def _tuned_sum(left, right, out, count, scale, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     total = tl.load(left + place, mask=mask) + tl.load(right + place, mask=mask)
-    tl.store(out + place, total * scale, mask=mask)
+    tl.store(out + place, _finished(total, scale), mask=mask)
 
 
 def scaled_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,10 @@
-"""Test what a digest has of code that calls functions of the real Triton outside of kernels."""
+"""Test what digests and frames have of the real Triton: functions outside of kernels, and kernels."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from .test_warm_for_gpu import _run, pytestmark  # noqa: F401 - the mark skips these tests too
 
@@ -47,3 +49,46 @@ def test_tritons_own_functions_are_named_and_its_settings_are_not_known(tmp_path
 
 def test_a_program_that_replaces_such_a_function_has_another_key(tmp_path: Path) -> None:
     assert not set(_said(tmp_path)[:3]) & set(_said(tmp_path, "changed")[:3])
+
+
+KERNELS = """\
+import triton
+import triton.language as tl
+from cachesvc_client.kinds.frames.describe.objects import describe
+
+OFFSET = tl.constexpr(0.0)
+CONFIGURATIONS = [triton.Config({"BLOCK": size}) for size in (64, 128)]
+
+def pruned(configurations, arguments, **more): return configurations[:1]
+
+@triton.jit
+def finished(total, scale):
+    return total * scale + OFFSET
+
+@triton.autotune(configs=CONFIGURATIONS, key=["count"], prune_configs_by={"early_config_prune": pruned})
+@triton.heuristics({"FAST": lambda arguments: arguments["count"] > 64})
+@triton.jit(do_not_specialize=["count"])
+def summed(left, out, count, scale, BLOCK: tl.constexpr, FAST: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    tl.store(out + place, finished(tl.load(left + place), scale), mask=place < count)
+
+print(describe(summed))
+"""
+EDITS = {
+    "the body": ("place < count", "place <= count"),
+    "a function that it calls": ("total * scale", "scale / total"),
+    "a constant": ("constexpr(0.0)", "constexpr(1.0)"),
+    "a configuration": ("(64, 128)", "(64, 256)"),
+    "the configurations that are tried": ("configurations[:1]", "configurations[1:]"),
+    "a constant that is computed": ("> 64", "> 63"),
+    "how Triton specializes": ('["count"]', '["scale"]'),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_frames_words_of_a_kernel_have_what_decides_its_code(edit: str, tmp_path: Path) -> None:
+    said = []
+    for text in (KERNELS, KERNELS, KERNELS.replace(*EDITS[edit])):
+        (tmp_path / "kernels.py").write_text(text)
+        said.append(_run(tmp_path, str(tmp_path / "kernels.py")))
+    assert said[0] == said[1] != said[2] and said[0].startswith("kernel ")

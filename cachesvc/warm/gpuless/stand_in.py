@@ -95,7 +95,7 @@ class StandIn:
         device = self.decisions.device
         facts = {"gpu": device.name, "compute_capability": device.capability}
         yield "cachesvc_client.environment.gpu", "first_gpu", always(facts)
-        yield "cachesvc_client.graphs.ambient", "settle_attention_order", always(None)
+        yield "cachesvc_client.graphs.attention", "settle_attention_order", always(None)
         yield from self._answers()
         yield from self._tensors()
         yield self._graph_inputs()

@@ -45,7 +45,7 @@ from .reading import (
     own_attributes,
     read_by,
     registered_with,
-    settings_of_tuner,
+    settings_of_kernel,
 )
 from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
 
@@ -325,11 +325,11 @@ class FollowedCode:
     def _kernel(self, value: Any) -> None:
         """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
         self.anything, function = True, value.fn
+        self.lines += [f"{part} {self._text(one, 1)}" for part, one in settings_of_kernel(value)]
         if not isinstance(source := getattr(value, "src", None), str):
             self._text(function)
             configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
             self.lines += [line for line in configurations if " at 0x" not in line]
-            self.lines += [f"{part} {self._text(one, 1)}" for part, one in settings_of_tuner(value)]
             return
         self.lines.append(source)
         constants = ""

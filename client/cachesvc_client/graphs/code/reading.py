@@ -213,16 +213,25 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
 
 
-def settings_of_tuner(tuner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a ``triton.autotune`` or ``triton.heuristics`` does to a launch beside its configurations:
-    the functions that give constants, the arguments that it resets, and the user's hooks. What it has
-    measured so far is omitted: it differs in each process."""
-    for part in ("values", "reset_to_zero", "restore_value"):
-        if held := getattr(tuner, part, None):
+_TOLD_TO_TRITON = (
+    *("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug"),
+    *("values", "reset_to_zero", "restore_value", "keys", "early_config_prune", "perf_model"),
+    "configs_top_k",
+)
+"""Attributes of Triton's objects (3.6, 3.9) that have what a program told its decorators."""
+
+
+def settings_of_kernel(kernel: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a program tells ``triton.jit``, ``triton.autotune`` and ``triton.heuristics`` about launches
+    beside the source and the configurations: the functions that give constants or choose configurations,
+    the arguments that are reset, and the user's hooks. What a tuner has measured so far is omitted: it
+    differs in each process."""
+    for part in _TOLD_TO_TRITON:
+        if held := getattr(kernel, part, None):
             yield part, held
     for part in ("pre_hook", "post_hook"):
-        if getattr(tuner, f"user_defined_{part}", False):
-            yield part, getattr(tuner, part)
-    for configuration in getattr(tuner, "configs", None) or ():
+        if getattr(kernel, f"user_defined_{part}", False):
+            yield part, getattr(kernel, part)
+    for configuration in getattr(kernel, "configs", None) or ():
         if hook := getattr(configuration, "pre_hook", None):
             yield "pre_hook of a configuration", hook

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-_CALLS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
+LAUNCHES = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 """Names of the operators that launch a kernel in a graph."""
 OF_PROCESS = ("kernel_idx", "constant_args_idx")
 """Arguments of these operators that are places in tables of the process."""
@@ -29,8 +29,29 @@ def describe_kernels(nodes: Iterable[Any]) -> Iterator[str]:
         return sources.get(id(kernel)) or sources.setdefault(id(kernel), _source(kernel))
 
     for node in nodes:
-        if node.op == "call_function" and getattr(node.target, "__name__", None) in _CALLS:
+        if node.op == "call_function" and getattr(node.target, "__name__", None) in LAUNCHES:
             yield _launch(node.kwargs, source)
+
+
+def launched_kernels(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield the object of each Triton kernel of the application that a graph launches, without what tunes it;
+    the node, where a torch keeps kernels in another way. Never raises."""
+    for node in nodes:
+        if node.op != "call_function" or getattr(node.target, "__name__", None) not in LAUNCHES:
+            continue
+        try:
+            from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
+
+            yield innermost(table.get_kernel(node.kwargs["kernel_idx"]))
+        except Exception:  # noqa: BLE001 - a torch that passes kernels in another way
+            yield node
+
+
+def innermost(kernel: Any) -> Any:
+    """Return the kernel that ``triton.autotune`` and ``triton.heuristics`` wrap, in any order."""
+    while type(kernel).__name__ in ("Autotuner", "Heuristics"):
+        kernel = kernel.fn
+    return kernel
 
 
 def describe_launch(event: Mapping[str, Any]) -> Iterator[str]:
@@ -64,9 +85,7 @@ def _launch(arguments: Any, source: Callable[[Any], str]) -> str:
 def _source(kernel: Any) -> str:
     """Return ``name source digest``; of a tuned kernel also the number and digest of its configurations."""
     configurations = getattr(kernel, "configs", None) or ()
-    function = kernel
-    while type(function).__name__ in ("Autotuner", "Heuristics"):
-        function = function.fn
+    function = innermost(kernel)
     name = str(getattr(function, "__name__", "kernel"))
     from .values import short  # imported late: `attach` loads it only for a process with kernels
 

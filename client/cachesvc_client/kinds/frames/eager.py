@@ -18,6 +18,8 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...graphs.code.user_kernels import LAUNCHES
+
 _SELF = "self"
 _FORWARD = "forward"
 """The name of the function in the text."""
@@ -61,6 +63,8 @@ def _pickled(graph: Any) -> bytes:
     """Return the text and its objects. Raises ``TypeError`` or ``pickle.PicklingError`` with the reason why a
     graph cannot be kept."""
     for node in graph.graph.nodes:
+        if getattr(node.target, "__name__", None) in LAUNCHES:
+            raise TypeError("it launches a Triton kernel, by its place in a table of the process")
         if node.op in ("get_attr", "call_module"):
             raise TypeError(f"it holds {node.target}, which is no input of the graph")
     if next(graph.parameters(), None) is not None or next(graph.buffers(), None) is not None:

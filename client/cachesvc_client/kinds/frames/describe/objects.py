@@ -15,6 +15,7 @@ from typing import Any
 
 from ....graphs.code.constants import PLAIN, code_digest, own_attributes
 from ....graphs.code.followed import FollowedCode
+from ....graphs.code.library import is_kernel
 from ....graphs.released import known
 from ..stored import TracedFunction
 from .digests import class_digest, digest, function_digest
@@ -63,6 +64,8 @@ def describe(value: Any) -> str:
         return f"operator {value._qualname}"
     if value is None or value is Ellipsis or isinstance(value, (*PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
+    if is_kernel(value):
+        return f"kernel {followed_digest([value], 'a Triton kernel')}"
     if isinstance(value, contextvars.ContextVar):
         return f"ContextVar {value.name}"  # its value has a guard of its own
     if isinstance(value, enum.Enum):
@@ -90,10 +93,15 @@ def _untraced_text(kind: type) -> str:
     own = [one for one in found if getattr(one, "__globals__", None) is not vars(enum)]
     if not own:
         return ""
-    followed = FollowedCode(own)
+    return f" {followed_digest(own, f'the code of {kind.__qualname__}')}"
+
+
+def followed_digest(roots: Iterable[Any], what: str) -> str:
+    """Return the digest of code with all that it reads. Raises ``TypeError`` if that has no description."""
+    followed = FollowedCode(roots)
     if followed.unknown:
-        raise TypeError(f"the code of {kind.__qualname__} reads {followed.unknown}")
-    return f" {followed.digest}"
+        raise TypeError(f"{what} reads what has no description: {followed.unknown}")
+    return followed.digest
 
 
 def _untraced(kind: type) -> Iterator[Any]:

@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....graphs.code import targets
-from ....graphs.code.followed import FollowedCode
 from ..describe.digests import digest
 from ..describe.groups import describe_of_job
 from ..describe.instances import describe_instance, is_instance
-from ..describe.objects import describe, text_of
+from ..describe.objects import describe, followed_digest, text_of
 from ..describe.optimizers import describe_optimizer, is_optimizer
 from ..describe.sharded import describe_sharding
 
@@ -180,10 +179,7 @@ def _tensor(_guard: Any, value: Any, layout: Any) -> str:
 def _code_of_classes(value: Any) -> str:
     """Return a digest of the code that operators run of the program's classes of a tensor and of those in it:
     AOTAutograd traces it, after Dynamo."""
-    followed = FollowedCode(targets.classes_of(value))
-    if followed.unknown:
-        raise TypeError(f"the class of a tensor reads what has no description: {followed.unknown}")
-    return followed.digest
+    return followed_digest(targets.classes_of(value), "the class of a tensor")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ....graphs import operators, request
@@ -74,9 +74,17 @@ def note_graph(
         return f"the graph runs code of the application below Dynamo: {targets.name(value)}"
     if any(True for _ in (*graph.parameters(), *graph.buffers())) and not has_names:
         return "the graph has tensors that are no inputs of it"
-    if kernels := list(user_kernels.describe_kernels(nodes)):
-        return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
     return _note_operators(frame, operators.operator_names(nodes), registered)
+
+
+def check_kernels(launched: Iterable[Any], builder: Any, guards: Iterable[Any]) -> None:
+    """Raise ``TypeError`` for a Triton kernel that a graph launches and that no guard is about: nothing would
+    compare its source."""
+    values = [builder.get(guard) for guard in guards if guard.create_fn_name() == "ID_MATCH"]
+    compared = {id(user_kernels.innermost(value)) for value in values}
+    for kernel in launched:
+        if id(kernel) not in compared:
+            raise TypeError(f"the graph launches a Triton kernel that no guard names: {kernel}")
 
 
 def held_tensors(graph: Any) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ class FramePackage:
     def __init__(self, frame: RecordedFrame, modules: dict[str, str]) -> None:
         self.frame = frame
         self.refused = ""
+        self.kernels: list[Any] = []
+        """The Triton kernels of the application that the frame's graphs launch."""
         self._modules = modules
         self._names: set[str] = set()
         """Global names that the guards read."""

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ....graphs.code import user_kernels
+from ....graphs.keys import graph_nodes
 from ....graphs.operators import RegisteredFunctions
 from ....graphs.released import comparison
 from ....hooks import counters, imports
@@ -31,7 +33,7 @@ from ..modules import compiled_modules
 from ..names import BYPASS, GRAPH, INSTALL, OPTIMIZER, PART, SERIALIZE
 from ..stored import FrameFacts, FramesFile, RecordedFrame, Skip
 from .bundled_graphs import BundledGraphs
-from .graph_facts import held_tensors, note_code, note_extent, note_graph
+from .graph_facts import check_kernels, held_tensors, note_code, note_extent, note_graph
 from .package import FramePackage
 from .reads_hooks import ReadsHooks
 from .restored_graphs import RestoredGraphs
@@ -257,6 +259,7 @@ class Recorder:
             kept, package.frame.without_hooks = pickles.split_hooks(guards)
             package.note_guards(builder, guards, output_graph)
             self._reads.check_identities(builder, kept)
+            check_kernels(package.kernels, builder, kept)
             reads = self._reads.now()
             unguarded = reads.unguarded(builder)
             return pickles.write(
@@ -282,6 +285,7 @@ class Recorder:
             has_names = name in package.frame.output.tensors
             why = note_graph(package.frame, graph, self._registered, has_names=has_names)
             package.refused = why or package.refused
+            package.kernels += user_kernels.launched_kernels(graph_nodes(graph))
         return call()
 
     def _optimizer(self, call: imports.Call) -> Any:
