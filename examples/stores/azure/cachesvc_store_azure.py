@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import logging
 import os
 import secrets
@@ -36,12 +35,14 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
-from cachesvc.blobs.cloud import Exists, compare_clocks, one_line, parts, prove_condition
+from cachesvc.blobs.cloud import Damaged, Exists, Stream, compare_clocks, one_line, prove_condition
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
-PART_BYTES = 8 << 20
-"""Bytes of a block. A blob has 50,000 at most. A put needs memory for two blocks and a chunk."""
+AT_ONCE_BYTES = 24 << 20
+"""Bytes of a pack that one request puts. The 32 puts that a registry takes at once hold so much each."""
+BLOCK_BYTES = 8 << 20
+"""Bytes of a block of a larger pack. A blob has 50,000 at most. Three are in memory at once."""
 READ_BYTES = 32 << 20
 """Bytes of one request of a read, which are in memory at once."""
 CONNECTIONS = 64
@@ -78,8 +79,8 @@ class AzureBlobStore:
             endpoint or f"https://{account}.blob.core.windows.net",
             _credential(),
             transport=_transport(),
-            max_block_size=PART_BYTES,
-            max_single_put_size=PART_BYTES,
+            max_block_size=BLOCK_BYTES,
+            max_single_put_size=AT_ONCE_BYTES,
             max_single_get_size=READ_BYTES,
             max_chunk_get_size=READ_BYTES,
             # Three attempts within seconds: a registry repeats reads itself, and says early that it waits.
@@ -97,29 +98,43 @@ class AzureBlobStore:
         if not self._proven:  # a registry puts an object at its start; a check alone changes nothing
             prove_condition(self, self._write, f"account {self._account}", "If-None-Match")
             self._proven = True
-        return self._write(key, parts(chunks, PART_BYTES))
+        return self._write(key, chunks)
 
-    def _write(self, key: str, whole: Iterator[bytes]) -> int:
-        blob, mark, head = self._blob(key), secrets.token_hex(16), next(whole, b"")
-        at_once = len(head) < PART_BYTES
+    def _write(self, key: str, chunks: Iterable[bytes]) -> int:
+        blob, mark, stream = self._blob(key), secrets.token_hex(16), Stream(chunks)
+        size = stream.ahead(AT_ONCE_BYTES + 1)
+        at_once = size <= AT_ONCE_BYTES
         try:
             with self._own_errors(key):
                 answer = blob.upload_blob(
-                    head if at_once else itertools.chain((head,), whole),
-                    length=len(head) if at_once else None,
+                    stream.read(size) if at_once else stream,
                     metadata={_MARK: mark},
                     overwrite=False,  # If-None-Match: *
-                    validate_content=True,  # an MD5 of each block, which Azure checks
+                    validate_content=True,  # an MD5 of each request, which Azure checks
                 )
-        except Exists:
-            # The client repeats a request whose answer was lost: then the blob that exists is this one.
-            with self._own_errors(key):
-                facts = blob.get_blob_properties()
-            if facts.metadata.get(_MARK) != mark:
-                raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
-            return int(facts.size)
+        except (Exists, Damaged) as refusal:
+            return self._own(key, mark, refusal)
+        except Unavailable:
+            if stream.broken:
+                raise stream.broken from None
+            raise
         # The client compared the MD5 in the answer with that of what it sent: then the size needs no request.
-        return len(head) if at_once and answer.get("content_md5") else self.size(key)
+        return size if at_once and answer.get("content_md5") else self.size(key)
+
+    def _own(self, key: str, mark: str, refusal: Exists | Damaged) -> int:
+        """Return the size of the blob that this put wrote: the client repeats a request whose answer was
+        lost. Raise if another put did, and remove what is damaged."""
+        try:
+            with self._own_errors(key):
+                facts = self._blob(key).get_blob_properties()
+        except NotFound:
+            raise Unavailable(str(refusal)) from None
+        if facts.metadata.get(_MARK) != mark:
+            raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
+        if isinstance(refusal, Damaged):
+            self.delete(key)
+            raise refusal
+        return int(facts.size)
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         blob = self._blob(key)
@@ -131,7 +146,7 @@ class AzureBlobStore:
                 # Later requests of the read ask for the same ETag.
                 answer = blob.download_blob(start, length)
         except RangeInvalid:
-            if start:
+            if start or self.size(key):
                 raise
             return iter(())  # an empty object
         if start and not answer.size:  # Azurite refuses no range that begins right behind the last byte
@@ -201,7 +216,7 @@ class AzureBlobStore:
             return self._lent[1]
 
     def _compare_clocks(self, answer: Any) -> None:
-        compare_clocks(f"account {self._account}", answer.http_response.headers["Date"])
+        compare_clocks(f"account {self._account}", answer.http_response.headers.get("Date", ""))
 
     @contextlib.contextmanager
     def _own_errors(self, key: str) -> Iterator[None]:
@@ -213,8 +228,8 @@ class AzureBlobStore:
         except (ServiceRequestError, ServiceResponseError) as error:
             hint = "are the account's address and Entra's right, and reachable from here?"
             raise Unavailable(f"account {self._account}: {one_line(error)}", hint) from None
-        except AzureError as error:  # a checksum that does not fit
-            raise Unavailable(f"object {key}: {one_line(error)}") from None
+        except AzureError as error:  # the checksum in an answer does not fit
+            raise Damaged(f"object {key}: {one_line(error)}") from None
 
 
 _RIGHTS = "the identity needs the roles Storage Blob Data Contributor and Storage Blob Delegator"

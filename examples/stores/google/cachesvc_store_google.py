@@ -32,7 +32,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.oauth2 import service_account
 
-from cachesvc.blobs.cloud import Exists, compare_clocks, one_line, parts, prove_condition
+from cachesvc.blobs.cloud import Damaged, Exists, Stream, compare_clocks, one_line, prove_condition
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
@@ -90,30 +90,28 @@ class GoogleBlobStore:
         if not self._proven:  # a registry puts an object at its start; a check alone changes nothing
             prove_condition(self, self._write, f"bucket {self._name}", "ifGenerationMatch=0")
             self._proven = True
-        return self._write(key, parts(chunks, PART_BYTES))
+        return self._write(key, chunks)
 
-    def _write(self, key: str, whole: Iterator[bytes]) -> int:
-        blob, head = self._blob(key), next(whole, b"")
-        blob.metadata = {_MARK: secrets.token_hex(16)}
+    def _write(self, key: str, chunks: Iterable[bytes]) -> int:
+        blob, mark, stream = self._blob(key), secrets.token_hex(16), Stream(chunks)
+        blob.metadata, blob.chunk_size = {_MARK: mark}, PART_BYTES
+        size = stream.ahead(PART_BYTES)
         # The client sends a CRC32C with the bytes, or the last of them; Google stores nothing that differs.
         promise = {"if_generation_match": 0, "checksum": "crc32c", **_CALL}
-        size = len(head) if len(head) < PART_BYTES else None
-        stream, blob.chunk_size = _Stream(head, whole), PART_BYTES
-        del head  # a part of memory
         try:
             with self._own_errors(key):
-                blob.upload_from_file(stream, size=size, **promise)
-        except Exists as refusal:
-            blob = self._own(key, blob.metadata[_MARK], refusal)
+                blob.upload_from_file(stream, size=size if size < PART_BYTES else None, **promise)
+        except (Exists, Damaged) as refusal:
+            blob = self._own(key, mark, refusal)
         except CacheSvcError:
             if stream.broken:
                 raise stream.broken from None
             raise
         return int(blob.size or 0)  # the testbench leaves zeros out
 
-    def _own(self, key: str, mark: str, refusal: Exists) -> Any:
+    def _own(self, key: str, mark: str, refusal: Exists | Damaged) -> Any:
         """Return the object that this put wrote: the client repeats a request whose answer was lost. Raise if
-        another put did."""
+        another put did, and remove what is damaged."""
         blob = self._blob(key)
         try:
             with self._own_errors(key):
@@ -122,6 +120,9 @@ class GoogleBlobStore:
             raise Unavailable(str(refusal)) from None
         if (blob.metadata or {}).get(_MARK) != mark:
             raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
+        if isinstance(refusal, Damaged):
+            self.delete(key)
+            raise refusal
         return blob
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -132,7 +133,7 @@ class GoogleBlobStore:
         try:
             return self._read(key, blob, start, length, self._part(key, blob, start, length))
         except RangeInvalid:
-            if start:
+            if start or self.size(key):
                 raise
             return iter(())  # an empty object
 
@@ -236,6 +237,8 @@ class GoogleBlobStore:
             return self._own_refusal(key, error)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return Unusable(f"{place}: no token: {one_line(error)}", _IDENTITY)
+        if isinstance(error, DataCorruption):
+            return Damaged(f"object {key}: {one_line(error)}")
         if "signBlob API" in str(error):
             return Unusable(f"{place}: IAM signs no links: {one_line(error)}", _SIGNER)
         if isinstance(error, TransportError | requests.RequestException | urllib3.exceptions.HTTPError):
@@ -260,26 +263,6 @@ class GoogleBlobStore:
         if status == 400 and key:  # bytes that do not fit to their checksum, for one
             return Unavailable(message)
         return Unusable(message, _HINTS[status]) if status in _HINTS else Unavailable(message)
-
-
-class _Stream:
-    """Read a put's parts as a file of unknown size. ``broken``: what its chunks have raised."""
-
-    def __init__(self, head: bytes, rest: Iterator[bytes]) -> None:
-        self._head, self._rest, self._at = head, rest, 0
-        self.broken: Exception | None = None
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, _: int) -> bytes:
-        try:
-            part, self._head = self._head or next(self._rest, b""), b""
-        except Exception as error:
-            self.broken = error
-            raise
-        self._at += len(part)
-        return part
 
 
 _ERRORS = (
