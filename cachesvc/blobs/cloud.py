@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import email.utils
+import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from urllib.parse import unquote, urlsplit
 
 from cachesvc_client.wire.errors import Unavailable
 
@@ -15,7 +18,9 @@ from .store import BlobStore, Unusable
 
 SKEW_SECONDS = 60
 """Clocks may differ by so much: half of what a link lasts if nothing else is set."""
-_CLOUD = "is what answers the cloud's own store, and no proxy before it?"
+CLOUD_HINT = "is what answers the cloud's own store, and no proxy before it?"
+
+_ELSEWHERE = re.compile(r"(^|/)\.\.?(/|$)|\\")
 
 
 class Exists(Unavailable):
@@ -64,13 +69,27 @@ class Stream:
         return b"".join(gathered)
 
 
+def place(url: str) -> tuple[str, str]:
+    """Return the host and the path of a store's URL. Raise for what a client would drop, or take for another
+    path."""
+    asked = urlsplit(url)
+    path = unquote(asked.path).strip("/")
+    if asked.query or asked.fragment or "@" in asked.netloc or _ELSEWHERE.search(path):
+        raise Unusable(
+            f"{asked.scheme}:// has a user, a query or a path that leads elsewhere",
+            "write what the store's page names; %3F is a question mark",
+        )
+    return asked.netloc, path
+
+
 def compare_clocks(place: str, date: str) -> None:
     """Raise if the store's clock, by the date of its answer, differs so much that links end before their
     time, or long after it."""
-    told = email.utils.parsedate_tz(date)
-    if told is None:
-        raise Unusable(f"{place}: the store tells no time", _CLOUD)
-    skew = email.utils.mktime_tz(told) - time.time()
+    try:
+        told = email.utils.parsedate_to_datetime(date)
+    except (TypeError, ValueError):
+        raise Unusable(f"{place}: the store tells no time: {one_line(date)}", CLOUD_HINT) from None
+    skew = told.replace(tzinfo=told.tzinfo or datetime.UTC).timestamp() - time.time()
     if abs(skew) > SKEW_SECONDS:
         hint = "set the clock of this machine (NTP): signed links hold by the store's clock"
         raise Unusable(f"{place}: the store's clock differs by {skew:+.0f} s", hint)
@@ -85,9 +104,9 @@ def prove_condition(
         write(key, [b"first"])
         with contextlib.suppress(Exists):
             write(key, [b"second"])
-            raise Unusable(f"{place}: the store writes over what exists, though {condition} forbids it", _CLOUD)
+            raise Unusable(f"{place}: the store writes over what exists, though {condition} forbids it", CLOUD_HINT)
         if b"".join(store.open(key)) != b"first":
-            raise Unusable(f"{place}: the store refuses to write over what exists, and does", _CLOUD)
+            raise Unusable(f"{place}: the store refuses to write over what exists, and does", CLOUD_HINT)
     finally:
         store.delete(key)
 

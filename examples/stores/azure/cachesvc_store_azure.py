@@ -14,7 +14,6 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import requests
 from azure.core.exceptions import (
@@ -35,7 +34,16 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
-from cachesvc.blobs.cloud import Damaged, Exists, Stream, compare_clocks, one_line, prove_condition
+from cachesvc.blobs.cloud import (
+    CLOUD_HINT,
+    Damaged,
+    Exists,
+    Stream,
+    compare_clocks,
+    one_line,
+    place,
+    prove_condition,
+)
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
@@ -57,10 +65,9 @@ def open_url(url: str) -> AzureBlobStore:
 
     ``AZURE_STORAGE_SERVICE_ENDPOINT``: the account's address, where it is not in Azure's public cloud.
     """
-    place = urlsplit(url)
-    container, _, prefix = unquote(place.path).lstrip("/").partition("/")
-    endpoint = os.environ.get("AZURE_STORAGE_SERVICE_ENDPOINT", "")
-    return AzureBlobStore(place.netloc, container, prefix, endpoint)
+    account, path = place(url)
+    container, _, prefix = path.partition("/")
+    return AzureBlobStore(account, container, prefix, os.environ.get("AZURE_STORAGE_SERVICE_ENDPOINT", ""))
 
 
 class AzureBlobStore:
@@ -112,24 +119,24 @@ class AzureBlobStore:
                     overwrite=False,  # If-None-Match: *
                     validate_content=True,  # an MD5 of each request, which Azure checks
                 )
-        except (Exists, Damaged) as refusal:
-            return self._own(key, mark, refusal)
-        except Unavailable:
+        except CacheSvcError as refusal:
             if stream.broken:
                 raise stream.broken from None
-            raise
+            if isinstance(refusal, Unusable):
+                raise
+            return self._own(key, mark, refusal)
         # The client compared the MD5 in the answer with that of what it sent: then the size needs no request.
         return size if at_once and answer.get("content_md5") else self.size(key)
 
-    def _own(self, key: str, mark: str, refusal: Exists | Damaged) -> int:
-        """Return the size of the blob that this put wrote: the client repeats a request whose answer was
-        lost. Raise if another put did, and remove what is damaged."""
+    def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
+        """Return the size of the blob if this put wrote it, and the answer was lost. Raise if there is none,
+        or another put's, or a damaged one, which is removed."""
         try:
             with self._own_errors(key):
                 facts = self._blob(key).get_blob_properties()
-        except NotFound:
-            raise Unavailable(str(refusal)) from None
-        if facts.metadata.get(_MARK) != mark:
+        except CacheSvcError:
+            raise refusal from None
+        if (facts.metadata or {}).get(_MARK) != mark:
             raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
         if isinstance(refusal, Damaged):
             self.delete(key)
@@ -223,13 +230,18 @@ class AzureBlobStore:
         """Turn Azure's errors into those of ``cachesvc_client.wire.errors``."""
         try:
             yield
-        except HttpResponseError as error:
-            raise _error_of_refusal(f"container {self._account}/{self._name}", key, error) from None
         except (ServiceRequestError, ServiceResponseError) as error:
             hint = "are the account's address and Entra's right, and reachable from here?"
             raise Unavailable(f"account {self._account}: {one_line(error)}", hint) from None
+        except HttpResponseError as error:
+            raise _error_of_refusal(f"container {self._account}/{self._name}", key, error) from None
         except AzureError as error:  # the checksum in an answer does not fit
             raise Damaged(f"object {key}: {one_line(error)}") from None
+        except CacheSvcError:
+            raise
+        except Exception as error:  # the client reads answers without care
+            message = f"container {self._account}/{self._name}: an answer makes no sense: {one_line(error)}"
+            raise Unavailable(message, CLOUD_HINT) from None
 
 
 _RIGHTS = "the identity needs the roles Storage Blob Data Contributor and Storage Blob Delegator"
@@ -260,7 +272,9 @@ def _error_of_refusal(container: str, key: str, error: HttpResponseError) -> Cac
         return RangeInvalid(f"object {key}: range")
     if error.status_code == 404 and key and code != "ContainerNotFound":
         return missing(key)
-    message = f"{container}: refused: {code or error.status_code or one_line(error)}"
+    if not error.status_code:  # an answer that breaks off
+        return Unavailable(f"{container}: {one_line(error)}")
+    message = f"{container}: refused: {code or error.status_code}"
     return Unusable(message, _HINTS[code]) if code in _HINTS else Unavailable(message)
 
 

@@ -16,23 +16,31 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import google.auth
 import google_crc32c
 import requests
 import urllib3
-from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RetryError
+from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth import iam
 from google.auth.credentials import Signing, with_scopes_if_required
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
-from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.oauth2 import service_account
 
-from cachesvc.blobs.cloud import Damaged, Exists, Stream, compare_clocks, one_line, prove_condition
+from cachesvc.blobs.cloud import (
+    CLOUD_HINT,
+    Damaged,
+    Exists,
+    Stream,
+    compare_clocks,
+    one_line,
+    place,
+    prove_condition,
+)
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
@@ -56,8 +64,7 @@ def open_url(url: str) -> GoogleBlobStore:
     """Return the store of a URL."""
     # Else the client asks for the bucket's own metadata, by another right, for traces.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    place = urlsplit(url)
-    return GoogleBlobStore(place.netloc, unquote(place.path))
+    return GoogleBlobStore(*place(url))
 
 
 class GoogleBlobStore:
@@ -101,29 +108,30 @@ class GoogleBlobStore:
         try:
             with self._own_errors(key):
                 blob.upload_from_file(stream, size=size if size < PART_BYTES else None, **promise)
-        except (Exists, Damaged) as refusal:
-            blob = self._own(key, mark, refusal)
-        except CacheSvcError:
+                return int(blob.size or 0)  # the testbench leaves zeros out
+        except CacheSvcError as refusal:
             if stream.broken:
                 raise stream.broken from None
-            raise
-        return int(blob.size or 0)  # the testbench leaves zeros out
+            if isinstance(refusal, Unusable):
+                raise
+            return self._own(key, mark, refusal)
 
-    def _own(self, key: str, mark: str, refusal: Exists | Damaged) -> Any:
-        """Return the object that this put wrote: the client repeats a request whose answer was lost. Raise if
-        another put did, and remove what is damaged."""
+    def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
+        """Return the size of the object if this put wrote it, and the answer was lost. Raise if there is none,
+        or another put's, or a damaged one, which is removed."""
         blob = self._blob(key)
         try:
             with self._own_errors(key):
                 blob.reload(**_CALL)
-        except NotFound:  # another condition than that no object exists
-            raise Unavailable(str(refusal)) from None
-        if (blob.metadata or {}).get(_MARK) != mark:
+                size, its = int(blob.size or 0), dict(blob.metadata or {}).get(_MARK)
+        except CacheSvcError:
+            raise refusal from None
+        if its != mark:
             raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
         if isinstance(refusal, Damaged):
             self.delete(key)
             raise refusal
-        return blob
+        return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         blob = self._blob(key)
@@ -141,7 +149,7 @@ class GoogleBlobStore:
         blob = self._blob(key)
         with self._own_errors(key):
             blob.reload(**_CALL)
-        return int(blob.size or 0)
+            return int(blob.size or 0)
 
     def delete(self, key: str) -> None:
         blob = self._blob(key)
@@ -219,14 +227,16 @@ class GoogleBlobStore:
             return self._signs
 
     def _keep_date(self, answer: requests.Response, **_: Any) -> None:
-        self._date = answer.headers.get("Date", self._date)
+        self._date = answer.headers.get("Date", "")
 
     @contextlib.contextmanager
     def _own_errors(self, key: str) -> Iterator[None]:
         """Turn the client's errors into those of ``cachesvc_client.wire.errors``."""
         try:
             yield
-        except _ERRORS as error:
+        except CacheSvcError:
+            raise
+        except Exception as error:  # the client reads answers without care
             raise self._own_error(key, error) from None
 
     def _own_error(self, key: str, error: BaseException) -> CacheSvcError:
@@ -243,9 +253,9 @@ class GoogleBlobStore:
             return Unusable(f"{place}: IAM signs no links: {one_line(error)}", _SIGNER)
         if isinstance(error, TransportError | requests.RequestException | urllib3.exceptions.HTTPError):
             return Unavailable(f"{place}: {one_line(error)}", "is *.googleapis.com reachable from here?")
-        if not key:  # the client refuses a name or a file
+        if not key and isinstance(error, ValueError):  # the client refuses a name or a file
             return Unusable(f"{place}: {one_line(error)}", "fix packs_url, or the identity's file")
-        return Unavailable(f"object {key}: {one_line(error)}")
+        return Unavailable(f"{place}: an answer makes no sense: {one_line(error)}", CLOUD_HINT)
 
     def _own_refusal(self, key: str, error: GoogleAPICallError) -> CacheSvcError:
         status = int(error.code or 0)
@@ -265,16 +275,6 @@ class GoogleBlobStore:
         return Unusable(message, _HINTS[status]) if status in _HINTS else Unavailable(message)
 
 
-_ERRORS = (
-    GoogleAPIError,
-    GoogleAuthError,
-    InvalidResponse,
-    DataCorruption,
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    ConnectionError,
-    ValueError,
-)
 _RIGHTS = "the identity needs the role Storage Object User (roles/storage.objectUser) on the bucket"
 _IDENTITY = (
     "run with a workload identity, or name a service account's key or a federation's configuration in "
