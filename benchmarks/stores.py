@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     for link in ("", LINK[0]):
         with _slowed() if link else contextlib.nullcontext(), CLOUDS[name]() as (url, bare):
             store = importlib.import_module(f"cachesvc_store_{name}").open_url(url())
-            ways = {**bare, "store": (lambda key, _, chunks: store.put(key, chunks), _get(store.open))}
+            ways = {**bare, "store": (_put(store.put), _get(store.open))}
             for size, count in ROWS:
                 measured = _measure(ways, size, count, options.rounds, ("put",) if link else ("put", "get"))
                 rows += [{"link": link or "loopback", **row} for row in measured]
@@ -95,6 +95,10 @@ def _slowed() -> Iterator[None]:
         HTTPConnection.default_socket_options.pop()
 
 
+def _put(write: Callable[[str, list[bytes]], Any]) -> Move:
+    return lambda key, _, chunks: write(key, chunks)
+
+
 def _get(read: Callable[[str], Iterator[bytes]]) -> Move:
     return lambda key, *_: b"".join(read(key))
 
@@ -118,13 +122,11 @@ def _azure() -> Iterator[Cloud]:
                     lambda key, *_: container.download_blob(f"memory/{key}").readall(),
                 ),
                 "checked": (
-                    lambda key, data, _: container.upload_blob(
-                        f"checked/{key}", data, validate_content=True
-                    ),
+                    lambda key, data, _: container.upload_blob(f"checked/{key}", data, validate_content=True),
                     None,
                 ),
                 "chunks": (
-                    lambda key, _, chunks: container.upload_blob(f"chunks/{key}", iter(chunks)),
+                    _put(lambda key, chunks: container.upload_blob(f"chunks/{key}", iter(chunks))),
                     _get(lambda key: container.download_blob(f"chunks/{key}").chunks()),
                 ),
             },
@@ -142,7 +144,7 @@ def _google() -> Iterator[Cloud]:
         client = storage.Client.from_service_account_json(str(google.place / "key.json"))
         bucket = client.bucket(google.bucket().removeprefix("gs://"))
 
-        def put_chunks(key: str, _: bytes, chunks: list[bytes]) -> None:
+        def put_chunks(key: str, chunks: list[bytes]) -> None:
             with bucket.blob(f"chunks/{key}").open("wb", ignore_flush=True) as file:
                 file.writelines(chunks)
 
@@ -157,7 +159,7 @@ def _google() -> Iterator[Cloud]:
                     lambda key, data, _: bucket.blob(f"memory/{key}").upload_from_string(data),
                     lambda key, *_: bucket.blob(f"memory/{key}").download_as_bytes(),
                 ),
-                "chunks": (put_chunks, get_chunks),
+                "chunks": (_put(put_chunks), get_chunks),
             },
         )
 
@@ -203,7 +205,9 @@ def _measure(
 
 def _show(rows: list[dict[str, Any]]) -> None:
     ways = list(rows[0]["MiB/s"])
-    print(f"{'MiB/s':5} {'KiB':>6} {'link':9}", *(f"{way:>8}" for way in ways), "| the store's speed of theirs")
+    print(
+        f"{'MiB/s':5} {'KiB':>6} {'link':9}", *(f"{way:>8}" for way in ways), "| the store's speed of theirs"
+    )
     for row in rows:
         speeds = (f"{row['MiB/s'].get(way, ''):>8}" for way in ways)
         ratios = (f"{way} {row[f'ratio to {way}']}" for way in row["MiB/s"] if way != "store")

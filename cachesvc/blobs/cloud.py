@@ -28,7 +28,7 @@ class Exists(Unavailable):
 
 
 class Damaged(Unavailable):
-    """The store says that it holds other bytes than were put."""
+    """The store says that its bytes are not those that were put."""
 
 
 class Stream:
@@ -41,7 +41,7 @@ class Stream:
         self.broken: Exception | None = None
 
     def ahead(self, size: int) -> int:
-        """Take chunks until there are ``size`` bytes to read, or no more come. Return how many there are."""
+        """Fetch chunks until there are ``size`` bytes to read, or no more come. Return how many there are."""
         try:
             while self._have < size and (chunk := next(self._chunks, None)) is not None:
                 self._ahead.append(chunk)
@@ -69,8 +69,8 @@ class Stream:
         return b"".join(gathered)
 
 
-def place(url: str) -> tuple[str, str]:
-    """Return the host and the path of a store's URL. Raise for what a client would drop, or take for another
+def host_and_path(url: str) -> tuple[str, str]:
+    """Return the host and the path of a store's URL. Raise for what a client would drop, or read as another
     path."""
     asked = urlsplit(url)
     path = unquote(asked.path).strip("/")
@@ -104,7 +104,9 @@ def prove_condition(
         write(key, [b"first"])
         with contextlib.suppress(Exists):
             write(key, [b"second"])
-            raise Unusable(f"{place}: the store writes over what exists, though {condition} forbids it", CLOUD_HINT)
+            raise Unusable(
+                f"{place}: the store writes over what exists, though {condition} forbids it", CLOUD_HINT
+            )
         if b"".join(store.open(key)) != b"first":
             raise Unusable(f"{place}: the store refuses to write over what exists, and does", CLOUD_HINT)
     finally:

@@ -91,7 +91,11 @@ def reads_what_is_cut(store: BlobStore, lies: Lies, whole: bytes) -> None:
     store.put("cut", [whole])
     lies.cut = len(whole) // 2
     got: list[bytes] = []
-    one_line(Unavailable, "(container|bucket) [^:]*: .*(roken|IncompleteRead)", lambda: got.extend(store.open("cut")))
+    one_line(
+        Unavailable,
+        "(container|bucket) [^:]*: .*(roken|IncompleteRead)",
+        lambda: got.extend(store.open("cut")),
+    )
     assert whole.startswith(b"".join(got))
     lies.cut = None
     assert b"".join(store.open("cut")) == whole

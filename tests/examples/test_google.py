@@ -142,7 +142,10 @@ def test_a_store_with_another_clock_or_none_is_refused(
 ) -> None:
     store.check()
     google.lies.answered = lambda _, headers, body: (
-        {**{name: its for name, its in headers.items() if name != "Date"}, **({"Date": date} if date else {})},
+        {
+            **{name: its for name, its in headers.items() if name != "Date"},
+            **({"Date": date} if date else {}),
+        },
         body,
     )
     one_line(Unusable, says, store.check)

@@ -40,8 +40,8 @@ from cachesvc.blobs.cloud import (
     Exists,
     Stream,
     compare_clocks,
+    host_and_path,
     one_line,
-    place,
     prove_condition,
 )
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
@@ -65,7 +65,7 @@ def open_url(url: str) -> AzureBlobStore:
 
     ``AZURE_STORAGE_SERVICE_ENDPOINT``: the account's address, where it is not in Azure's public cloud.
     """
-    account, path = place(url)
+    account, path = host_and_path(url)
     container, _, prefix = path.partition("/")
     return AzureBlobStore(account, container, prefix, os.environ.get("AZURE_STORAGE_SERVICE_ENDPOINT", ""))
 
@@ -239,7 +239,7 @@ class AzureBlobStore:
             raise Damaged(f"object {key}: {one_line(error)}") from None
         except CacheSvcError:
             raise
-        except Exception as error:  # the client reads answers without care
+        except Exception as error:  # noqa: BLE001 - the client reads answers without care
             message = f"container {self._account}/{self._name}: an answer makes no sense: {one_line(error)}"
             raise Unavailable(message, CLOUD_HINT) from None
 

@@ -37,8 +37,8 @@ from cachesvc.blobs.cloud import (
     Exists,
     Stream,
     compare_clocks,
+    host_and_path,
     one_line,
-    place,
     prove_condition,
 )
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
@@ -64,7 +64,7 @@ def open_url(url: str) -> GoogleBlobStore:
     """Return the store of a URL."""
     # Else the client asks for the bucket's own metadata, by another right, for traces.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    return GoogleBlobStore(*place(url))
+    return GoogleBlobStore(*host_and_path(url))
 
 
 class GoogleBlobStore:
@@ -117,8 +117,8 @@ class GoogleBlobStore:
             return self._own(key, mark, refusal)
 
     def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
-        """Return the size of the object if this put wrote it, and the answer was lost. Raise if there is none,
-        or another put's, or a damaged one, which is removed."""
+        """Return the size of the object if this put wrote it, and the answer was lost. Raise if there is
+        none, or another put's, or a damaged one, which is removed."""
         blob = self._blob(key)
         try:
             with self._own_errors(key):
@@ -236,7 +236,7 @@ class GoogleBlobStore:
             yield
         except CacheSvcError:
             raise
-        except Exception as error:  # the client reads answers without care
+        except Exception as error:  # noqa: BLE001 - the client reads answers without care
             raise self._own_error(key, error) from None
 
     def _own_error(self, key: str, error: BaseException) -> CacheSvcError:
