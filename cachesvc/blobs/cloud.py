@@ -27,10 +27,6 @@ class Exists(Unavailable):
     """A write was refused because the object exists."""
 
 
-class Damaged(Unavailable):
-    """The store says that its bytes are not those that were put."""
-
-
 class Stream:
     """Read the chunks of a put as a file of unknown size. ``broken``: what the chunks have raised."""
 

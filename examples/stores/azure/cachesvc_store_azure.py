@@ -36,7 +36,6 @@ from azure.storage.blob import (
 
 from cachesvc.blobs.cloud import (
     CLOUD_HINT,
-    Damaged,
     Exists,
     Stream,
     compare_clocks,
@@ -58,6 +57,10 @@ LENT = datetime.timedelta(days=1)
 """How long the key holds that signs links. Azure lends it for seven days at most."""
 _MARK = "cachesvc"
 """Metadata of a blob: which put wrote it."""
+
+
+class Damaged(Unavailable):
+    """The store says that its bytes are not those that were put."""
 
 
 def open_url(url: str) -> AzureBlobStore:

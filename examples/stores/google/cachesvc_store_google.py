@@ -33,7 +33,6 @@ from google.oauth2 import service_account
 
 from cachesvc.blobs.cloud import (
     CLOUD_HINT,
-    Damaged,
     Exists,
     Stream,
     compare_clocks,
@@ -118,7 +117,7 @@ class GoogleBlobStore:
 
     def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
         """Return the size of the object if this put wrote it, and the answer was lost. Raise if there is
-        none, or another put's, or a damaged one, which is removed."""
+        none, or another put's."""
         blob = self._blob(key)
         try:
             with self._own_errors(key):
@@ -128,9 +127,6 @@ class GoogleBlobStore:
             raise refusal from None
         if its != mark:
             raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
-        if isinstance(refusal, Damaged):
-            self.delete(key)
-            raise refusal
         return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -247,8 +243,8 @@ class GoogleBlobStore:
             return self._own_refusal(key, error)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return Unusable(f"{place}: no token: {one_line(error)}", _IDENTITY)
-        if isinstance(error, DataCorruption):
-            return Damaged(f"object {key}: {one_line(error)}")
+        if isinstance(error, DataCorruption):  # the client has removed it
+            return Unavailable(f"object {key}: {one_line(error)}")
         if "signBlob API" in str(error):
             return Unusable(f"{place}: IAM signs no links: {one_line(error)}", _SIGNER)
         if isinstance(error, TransportError | requests.RequestException | urllib3.exceptions.HTTPError):
