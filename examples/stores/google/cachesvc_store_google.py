@@ -43,7 +43,7 @@ from cachesvc.blobs.cloud import (
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
-PART_BYTES = 8 << 20
+PART_BYTES = 12 << 20
 """Bytes of a request of a put; objects below it need one. A put needs memory for three parts."""
 READ_BYTES = 16 << 20
 """Bytes of one request of a read, which are in memory twice at once."""
