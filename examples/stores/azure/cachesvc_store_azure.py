@@ -47,7 +47,9 @@ from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, 
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
 AT_ONCE_BYTES = 24 << 20
-"""Bytes of a pack that one request puts. The 32 puts that a registry takes at once hold so much each."""
+"""Bytes of a pack that one request puts. They are in memory twice when they become one."""
+PLACES = 4
+"""How many puts at a time may have more in memory than blocks."""
 BLOCK_BYTES = 8 << 20
 """Bytes of a block of a larger pack. A blob has 50,000 at most. Three are in memory at once."""
 READ_BYTES = 32 << 20
@@ -102,6 +104,7 @@ class AzureBlobStore:
         self._lock = threading.Lock()
         self._lent: tuple[datetime.datetime, Any] | None = None
         self._proven = False
+        self._places = threading.BoundedSemaphore(PLACES)
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         self._blob(key)
@@ -111,9 +114,19 @@ class AzureBlobStore:
         return self._write(key, chunks)
 
     def _write(self, key: str, chunks: Iterable[bytes]) -> int:
-        blob, mark, stream = self._blob(key), secrets.token_hex(16), Stream(chunks)
-        size = stream.ahead(AT_ONCE_BYTES + 1)
-        at_once = size <= AT_ONCE_BYTES
+        stream = Stream(chunks)
+        if stream.ahead(BLOCK_BYTES + 1) <= BLOCK_BYTES or not self._places.acquire(blocking=False):
+            return self._send(key, stream, BLOCK_BYTES)
+        try:
+            return self._send(key, stream, AT_ONCE_BYTES)
+        finally:
+            self._places.release()
+
+    def _send(self, key: str, stream: Stream, limit: int) -> int:
+        """Put up to ``limit`` bytes in one request, and more in blocks."""
+        blob, mark = self._blob(key), secrets.token_hex(16)
+        size = stream.ahead(limit + 1)
+        at_once = size <= limit
         try:
             with self._own_errors(key):
                 answer = blob.upload_blob(
