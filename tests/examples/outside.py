@@ -110,8 +110,8 @@ def one_of_many_writers_wins(store: BlobStore, whole: bytes) -> None:
             assert "object raced exists: another put wrote it, which is kept" in str(error)
             return 0
 
-    with ThreadPoolExecutor(6) as pool:
-        [winner] = [number for number in pool.map(write, range(1, 7)) if number]
+    with ThreadPoolExecutor(4) as pool:
+        [winner] = [number for number in pool.map(write, range(1, 5)) if number]
     assert b"".join(store.open("raced")) == bytes([winner]) + whole
     store.delete("raced")
 
