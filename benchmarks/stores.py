@@ -1,9 +1,12 @@
 """Compare an outside store with the library that it stands on, used bare: ``benchmarks.stores azure``.
 
 Each moves the same bytes to and from one emulator in turn. The emulator is the same for all, so the ratio is
-what the store adds. Used bare, the library has a whole pack in memory, or passes it on in chunks as a
-registry does: then it makes blocks of packs of any size, and the store of those of 8 MiB and more. Needs what
-`make test-stores` installs.
+what the store adds. Used bare, the library has a whole pack in memory, without and with the checksum that the
+store sends (``checked``), or passes it on in chunks, which is what the store is given.
+
+The emulator runs on the same cores and is no further than loopback: what the client computes shows at its
+largest. So puts are also measured over a link of 1 Gbit/s, to which the kernel slows each connection down.
+Needs what `make test-stores` installs.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import json
 import os
 import platform
 import secrets
+import socket
 import statistics
 import sys
 import time
@@ -24,6 +28,8 @@ from operator import truediv
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from urllib3.connection import HTTPConnection
 
 from benchmarks import conditions
 from cachesvc.blobs.store import CHUNK_BYTES
@@ -36,7 +42,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 ROWS = ((64 << 10, 40), (512 << 10, 20), (20 << 20, 3))
 """Bytes of a pack, and how many packs a round moves."""
 ROUNDS = 9
-Move = Callable[[str, bytes], Any]
+LINK = ("1 Gbit/s", 125_000_000)
+"""Name, and bytes in a second."""
+PACING = getattr(socket, "SO_MAX_PACING_RATE", 47)
+"""Linux's, which Python 3.11 does not name."""
+Move = Callable[[str, bytes, list[bytes]], Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,11 +57,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     name = options.store
     sys.path += [str(installed(name) / "site"), str(ROOT / "examples" / "stores" / name)]
-    with CLOUDS[name]() as (url, bare):
-        store = importlib.import_module(f"cachesvc_store_{name}").open_url(url())
-        own = (lambda key, data: store.put(key, _chunks(data))), lambda key, _: b"".join(store.open(key))
-        ways = {**bare, "store": own}
-        rows = [row for size, count in ROWS for row in _measure(ways, size, count, options.rounds)]
+    rows = []
+    for link in ("", LINK[0]):
+        with _slowed() if link else contextlib.nullcontext(), CLOUDS[name]() as (url, bare):
+            store = importlib.import_module(f"cachesvc_store_{name}").open_url(url())
+            ways = {**bare, "store": (_put(store.put), _get(store.open))}
+            for size, count in ROWS:
+                measured = _measure(ways, size, count, options.rounds, ("put",) if link else ("put", "get"))
+                rows += [{"link": link or "loopback", **row} for row in measured]
     _show(rows)
     report = {
         "when": conditions.now(),
@@ -65,9 +78,29 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-Cloud = tuple[Callable[[], str], dict[str, tuple[Move, Move]]]
-"""Makes a place for a store, and puts and gets with the library: by whole packs, and by chunks as a registry
-moves them."""
+Ways = dict[str, tuple[Move, Move | None]]
+"""Puts and gets by their names. ``None``: nothing that another does not do too."""
+Cloud = tuple[Callable[[], str], Ways]
+"""Makes a place for a store, and puts and gets with the library."""
+
+
+@contextlib.contextmanager
+def _slowed() -> Iterator[None]:
+    """Have the kernel send no faster than the link on each new connection of urllib3, which clients and
+    stores stand on."""
+    HTTPConnection.default_socket_options.append((socket.SOL_SOCKET, PACING, LINK[1]))
+    try:
+        yield
+    finally:
+        HTTPConnection.default_socket_options.pop()
+
+
+def _put(write: Callable[[str, list[bytes]], Any]) -> Move:
+    return lambda key, _, chunks: write(key, chunks)
+
+
+def _get(read: Callable[[str], Iterator[bytes]]) -> Move:
+    return lambda key, *_: b"".join(read(key))
 
 
 @contextlib.contextmanager
@@ -85,12 +118,16 @@ def _azure() -> Iterator[Cloud]:
             emulator.container,
             {
                 "memory": (
-                    lambda key, data: container.upload_blob(f"memory/{key}", data),
-                    lambda key, _: container.download_blob(f"memory/{key}").readall(),
+                    lambda key, data, _: container.upload_blob(f"memory/{key}", data),
+                    lambda key, *_: container.download_blob(f"memory/{key}").readall(),
+                ),
+                "checked": (
+                    lambda key, data, _: container.upload_blob(f"checked/{key}", data, validate_content=True),
+                    None,
                 ),
                 "chunks": (
-                    lambda key, data: container.upload_blob(f"chunks/{key}", _chunks(data)),
-                    lambda key, _: b"".join(container.download_blob(f"chunks/{key}").chunks()),
+                    _put(lambda key, chunks: container.upload_blob(f"chunks/{key}", iter(chunks))),
+                    _get(lambda key: container.download_blob(f"chunks/{key}").chunks()),
                 ),
             },
         )
@@ -98,7 +135,8 @@ def _azure() -> Iterator[Cloud]:
 
 @contextlib.contextmanager
 def _google() -> Iterator[Cloud]:
-    """Without the proxy before the testbench, which would take a part of both times."""
+    """Without the proxy before the testbench, which would take a part of both times. The library sends a
+    CRC32C by itself: ``memory`` is checked."""
     with cloud_storage() as google:
         os.environ.update(google.variables("key"))
         os.environ["STORAGE_EMULATOR_HOST"] = f"http://127.0.0.1:{google.port}"
@@ -106,11 +144,11 @@ def _google() -> Iterator[Cloud]:
         client = storage.Client.from_service_account_json(str(google.place / "key.json"))
         bucket = client.bucket(google.bucket().removeprefix("gs://"))
 
-        def put_chunks(key: str, data: bytes) -> None:
+        def put_chunks(key: str, chunks: list[bytes]) -> None:
             with bucket.blob(f"chunks/{key}").open("wb", ignore_flush=True) as file:
-                file.writelines(_chunks(data))
+                file.writelines(chunks)
 
-        def get_chunks(key: str, _: bytes) -> bytes:
+        def get_chunks(key: str, *_: object) -> bytes:
             with bucket.blob(f"chunks/{key}").open("rb") as file:
                 return b"".join(iter(lambda: file.read(CHUNK_BYTES), b""))
 
@@ -118,10 +156,10 @@ def _google() -> Iterator[Cloud]:
             google.bucket,
             {
                 "memory": (
-                    lambda key, data: bucket.blob(f"memory/{key}").upload_from_string(data),
-                    lambda key, _: bucket.blob(f"memory/{key}").download_as_bytes(),
+                    lambda key, data, _: bucket.blob(f"memory/{key}").upload_from_string(data),
+                    lambda key, *_: bucket.blob(f"memory/{key}").download_as_bytes(),
                 ),
-                "chunks": (put_chunks, get_chunks),
+                "chunks": (_put(put_chunks), get_chunks),
             },
         )
 
@@ -129,47 +167,51 @@ def _google() -> Iterator[Cloud]:
 CLOUDS = {"azure": _azure, "google": _google}
 
 
-def _chunks(data: bytes) -> Iterator[bytes]:
-    return (data[begin : begin + CHUNK_BYTES] for begin in range(0, len(data), CHUNK_BYTES))
-
-
-def _measure(ways: dict[str, tuple[Move, Move]], size: int, count: int, rounds: int) -> list[dict[str, Any]]:
-    """Return a row for puts and one for gets. The first round of each way is not counted.
+def _measure(
+    ways: Ways, size: int, count: int, rounds: int, moves: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for puts, and one for gets. The first round of each way is not counted.
 
     The ways take turns with each pack: a machine that others use is as slow for all."""
     speeds: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds + 1):
         packs = {f"round-{number}/{size}/{index}": secrets.token_bytes(size) for index in range(count)}
-        for place, what in enumerate(("put", "get")):
-            seconds = dict.fromkeys(ways, 0.0)
+        for place, what in enumerate(moves):
+            seconds = {way: 0.0 for way, both in ways.items() if both[place]}
             for index, (key, data) in enumerate(packs.items()):
-                for way in (*list(ways)[index % len(ways) :], *list(ways)[: index % len(ways)]):
+                chunks = [data[begin : begin + CHUNK_BYTES] for begin in range(0, size, CHUNK_BYTES)]
+                turn = list(seconds)[index % len(seconds) :] + list(seconds)[: index % len(seconds)]
+                for way in turn:
                     begin = time.perf_counter()
-                    got = ways[way][place](key, data)
+                    got = ways[way][place](key, data, chunks)  # type: ignore[misc]
                     seconds[way] += time.perf_counter() - begin
                     assert what == "put" or got == data
-            for way in ways if number else ():
+            for way in seconds if number else ():
                 speeds.setdefault((what, way), []).append(count * size / seconds[way] / 2**20)
-    rows = []
-    for what in ("put", "get"):
-        row = {way: round(statistics.median(speeds[what, way]), 1) for way in ways}
-        ratios = {
-            f"ratio to {way}": round(
-                statistics.median(map(truediv, speeds[what, "store"], speeds[what, way])), 2
-            )
-            for way in ways
-            if way != "store"
+    for what in moves:
+        mine = {way: their for (each, way), their in speeds.items() if each == what}
+        ratios = {way: sorted(map(truediv, mine["store"], mine[way])) for way in mine if way != "store"}
+        yield {
+            "what": what,
+            "KiB": size >> 10,
+            "MiB/s": {way: round(statistics.median(each), 1) for way, each in mine.items()},
+            **{f"ratio to {way}": round(statistics.median(each), 2) for way, each in ratios.items()},
+            "quartiles of the ratio": {
+                way: [round(quarter, 2) for quarter in statistics.quantiles(each)[::2]]
+                for way, each in ratios.items()
+            },
         }
-        rows.append({"what": what, "KiB": size >> 10, "MiB/s": row, **ratios})
-    return rows
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    print("MiB/s       KiB  memory  chunks   store  store/memory  store/chunks")
+    ways = list(rows[0]["MiB/s"])
+    print(
+        f"{'MiB/s':5} {'KiB':>6} {'link':9}", *(f"{way:>8}" for way in ways), "| the store's speed of theirs"
+    )
     for row in rows:
-        speeds = " ".join(f"{row['MiB/s'][way]:7.1f}" for way in ("memory", "chunks", "store"))
-        ratios = f"{row['ratio to memory']:13.2f} {row['ratio to chunks']:13.2f}"
-        print(f"{row['what']:6} {row['KiB']:8} {speeds} {ratios}")
+        speeds = (f"{row['MiB/s'].get(way, ''):>8}" for way in ways)
+        ratios = (f"{way} {row[f'ratio to {way}']}" for way in row["MiB/s"] if way != "store")
+        print(f"{row['what']:5} {row['KiB']:6} {row['link']:9}", *speeds, "|", ", ".join(ratios))
 
 
 def _versions(name: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ import botocore.parsers
 
 from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull, Unavailable
 
-from .cloud import one_line, parts
+from .cloud import Stream, one_line
 from .store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 
 _log = logging.getLogger("cachesvc")
@@ -76,8 +76,8 @@ class S3BlobStore:
         self._places: dict[int, tuple[str, str, str]] = {}
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
-        whole = parts(chunks, PART_BYTES)
-        part = next(whole, b"")
+        stream = Stream(chunks)
+        part = stream.read(PART_BYTES)
         if len(part) < PART_BYTES:  # the first part is the last
             md5 = _md5(part)
             with _own_errors(self._bucket, key):
@@ -91,7 +91,7 @@ class S3BlobStore:
             while part:
                 upload(part)
                 part = b""  # frees its memory before the next part is gathered
-                part = next(whole, b"")
+                part = stream.read(PART_BYTES)
         return self.size(key)
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:

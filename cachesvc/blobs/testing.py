@@ -22,7 +22,7 @@ from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid
 
 from .store import CHUNK_BYTES, BlobStore, Links
 
-LARGE = (17 << 20) + 11
+LARGE = (26 << 20) + 11
 """Bytes of a large object: more than two parts of a multipart upload, and an odd number."""
 
 
@@ -128,14 +128,14 @@ def shows_nothing_before_it_is_whole(tested: StoreUnderTest) -> None:
     key = tested.key()
 
     def chunks() -> Iterator[bytes]:
-        for _ in range(18):
+        for _ in range(LARGE >> 20):
             yield b"x" * (1 << 20)
         _raises(NotFound, lambda: tested.store.size(key))
         _raises(NotFound, lambda: tested.store.open(key))
         _equal(list(tested.store.list(tested.prefix)), [], "the listing while a put is under way")
 
     tested.store.put(key, chunks())
-    _equal(tested.store.size(key), 18 << 20, "size")
+    _equal(tested.store.size(key), LARGE >> 20 << 20, "size")
 
 
 def forgets_what_broke_off(tested: StoreUnderTest) -> None:

@@ -18,12 +18,22 @@ from cachesvc_client.wire.errors import NotFound, Unavailable
 from tests.services.azurite import Azurite, azurite, relay
 from tests.services.clouds import Headers, Lies, installed
 
-from .outside import one_line, serves_by_links
+from .outside import (
+    WITHOUT_SENSE,
+    holds_at_most,
+    one_line,
+    one_of_many_writers_wins,
+    reads_any_answer,
+    reads_what_is_cut,
+    serves_by_links,
+)
 from .wheels import install, passes_its_kit
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
-SMALL, LARGE = b"small" * 1000, b"large" * (5 << 20)
+SMALL, FULL, LARGE = b"small" * 1000, b"full" * (6 << 20), b"large" * (5 << 20)
+"""FULL is the most that one request puts."""
+SIZES = pytest.mark.parametrize("whole", [SMALL, FULL, LARGE], ids=["small", "full", "large"])
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +89,13 @@ def _packages(site: str, emulator: Azurite) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def relayed(_packages: None, emulator: Azurite) -> Iterator[tuple[BlobStore, Lies]]:
-    with relay(emulator) as (endpoint, lies):
-        yield opened(emulator, endpoint=endpoint), lies
+    with relay(emulator) as (endpoint, lies), pytest.MonkeyPatch.context() as patch:
+        # The client waits for seconds before it repeats a request.
+        patch.setattr("azure.core.pipeline.transport.HttpTransport.sleep", lambda *_: None)
+        store = opened(emulator, endpoint=endpoint)
+        store.put("first", [SMALL])  # tries what the store promises
+        store.delete("first")
+        yield store, lies
 
 
 @pytest.fixture
@@ -88,21 +103,32 @@ def lying(relayed: tuple[BlobStore, Lies]) -> Iterator[tuple[BlobStore, Lies]]:
     store, lies = relayed
     honest = Lies()
     yield store, lies
-    lies.asked, lies.answered = honest.asked, honest.answered
+    lies.asked, lies.answered, lies.cut = honest.asked, honest.answered, None
 
 
-def test_a_store_with_another_clock_is_refused(lying: tuple[BlobStore, Lies]) -> None:
+@pytest.mark.parametrize(
+    ("date", "says"),
+    [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", r"the store's clock differs by -\d+ s \(set the clock"),
+        ("Sun, 06 Nov 1994 08:49:37", r"the store's clock differs by -\d+ s \(set the clock"),
+        ("Sun, 66 Nov 2026 88:49:37 GMT", "the store tells no time: Sun, 66"),
+        ("", "the store tells no time: "),
+    ],
+)
+def test_a_store_with_another_clock_or_none_is_refused(
+    lying: tuple[BlobStore, Lies], date: str, says: str
+) -> None:
     store, lies = lying
     store.check()
 
     def late(_: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
-        return {**headers, "date": "Sun, 06 Nov 1994 08:49:37 GMT"}, body
+        return {**headers, "date": date}, body
 
     lies.answered = late
-    one_line(Unusable, r"the store's clock differs by -\d+ s \(set the clock", store.check)
+    one_line(Unusable, says, store.check)
 
 
-@pytest.mark.parametrize("whole", [SMALL, LARGE], ids=["small", "large"])
+@SIZES
 def test_bytes_that_are_damaged_on_their_way_in_are_not_stored(
     lying: tuple[BlobStore, Lies], whole: bytes
 ) -> None:
@@ -118,13 +144,57 @@ def test_bytes_that_are_damaged_on_their_way_in_are_not_stored(
         store.size("damaged")
 
 
-@pytest.mark.parametrize("whole", [SMALL, LARGE], ids=["small", "large"])
-def test_of_two_writers_of_a_key_the_second_is_refused(lying: tuple[BlobStore, Lies], whole: bytes) -> None:
-    store, _ = lying
-    store.put("twice", [whole])
-    one_line(Unavailable, "object twice exists", lambda: store.put("twice", [whole[::-1]]))
-    assert b"".join(store.open("twice")) == whole
-    store.delete("twice")
+@SIZES
+def test_a_put_whose_answer_tells_another_checksum_leaves_nothing(
+    lying: tuple[BlobStore, Lies], whole: bytes
+) -> None:
+    store, lies = lying
+
+    def another(method: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+        return {**headers, "content-md5": "AAAAAAAAAAAAAAAAAAAAAA=="} if method == "PUT" else headers, body
+
+    lies.answered = another
+    one_line(Unavailable, "object told: MD5 mismatch", lambda: store.put("told", [whole]))
+    assert list(store.list()) == []
+
+
+@SIZES
+def test_of_many_writers_of_a_key_one_wins(lying: tuple[BlobStore, Lies], whole: bytes) -> None:
+    one_of_many_writers_wins(lying[0], whole[1:])
+
+
+@pytest.mark.parametrize(("headers", "body"), WITHOUT_SENSE.values(), ids=WITHOUT_SENSE)
+def test_an_answer_without_sense_is_one_line(
+    lying: tuple[BlobStore, Lies], headers: Headers, body: bytes | None
+) -> None:
+    store, lies = lying
+    reads_any_answer(store, lies, headers, body)
+    for facts in list(store.list()):
+        store.delete(facts.key)
+
+
+@SIZES
+def test_a_read_that_is_cut_is_one_line(lying: tuple[BlobStore, Lies], whole: bytes) -> None:
+    reads_what_is_cut(*lying, whole)
+
+
+@SIZES
+def test_a_put_that_is_cut_leaves_nothing(lying: tuple[BlobStore, Lies], whole: bytes) -> None:
+    store, lies = lying
+
+    def cut(method: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+        if method == "PUT":
+            raise OSError("the connection breaks")
+        return headers, body
+
+    lies.asked = cut
+    one_line(Unavailable, "account cachesvctest: .*reachable", lambda: store.put("cut", [whole]))
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize(("size", "mebibytes"), [(24, 48), (100, 32)])
+def test_a_put_needs_bounded_memory(emulator: Azurite, size: int, mebibytes: int) -> None:
+    holds_at_most(opened(emulator), mebibytes, size)
 
 
 def test_a_store_that_ignores_conditions_is_refused(emulator: Azurite) -> None:
@@ -143,22 +213,24 @@ def test_a_store_that_ignores_conditions_is_refused(emulator: Azurite) -> None:
         assert list(store.list()) == [], "the probe is removed"
 
 
-@pytest.mark.parametrize("whole", [SMALL, LARGE], ids=["small", "large"])
+@SIZES
+@pytest.mark.parametrize("times", [1, 3])
 def test_a_put_whose_answer_is_lost_is_the_one_that_exists(
-    lying: tuple[BlobStore, Lies], whole: bytes
+    lying: tuple[BlobStore, Lies], whole: bytes, times: int
 ) -> None:
-    """The client repeats it, and is told that the blob exists."""
+    """The client repeats it, and is told that the blob exists, or gets no answer at all."""
     store, lies = lying
     lost: list[str] = []
 
-    def lose_one(method: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
-        if method == "PUT" and "etag" in {name.lower() for name in headers} and not lost:
+    def lose(method: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+        made = "etag" in {name.lower() for name in headers}
+        if method == "PUT" and (made or lost) and len(lost) < times:
             lost.append(method)
             raise OSError("the connection breaks")
         return headers, body
 
-    lies.answered = lose_one
-    assert store.put("lost", [whole]) == len(whole) and lost
+    lies.answered = lose
+    assert store.put("lost", [whole]) == len(whole) and len(lost) == times
     assert b"".join(store.open("lost")) == whole
     store.delete("lost")
 
@@ -170,6 +242,8 @@ def test_what_an_operator_has_to_mend_is_one_line(emulator: Azurite) -> None:
         opened(emulator, "azure://cachesvctest/absent").check,
     )
     one_line(Unusable, "names no container", lambda: opened(emulator, "azure://cachesvctest"))
+    for url in ("azure://me:secret@a/c", "azure://a/c?sig=secret", "azure://a/c/../d", "azure://a/c/d%5Ce"):
+        one_line(Unusable, "^azure:// has a user, a query", lambda url=url: opened(emulator, url))
     one_line(
         Unavailable,
         "account cachesvctest: .*reachable from here",

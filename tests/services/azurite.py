@@ -149,17 +149,16 @@ def relay(to: Azurite) -> Iterator[tuple[str, Lies]]:
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers, body = lies.asked(self.command, dict(self.headers.items()), body)
             connection = http.client.HTTPSConnection(place.netloc, context=to.tls, timeout=60)
             with contextlib.closing(connection):
-                connection.request(self.command, self.path, body, headers)
-                answer = connection.getresponse()
                 try:
+                    headers, body = lies.asked(self.command, dict(self.headers.items()), body)
+                    connection.request(self.command, self.path, body, headers)
+                    answer = connection.getresponse()
                     sent, data = lies.answered(self.command, dict(answer.getheaders()), answer.read())
-                except OSError:
+                    send(self, answer.status, sent, data, lies.cut)
+                except OSError:  # a lie, or a client that has read enough
                     self.close_connection = True
-                    return
-            send(self, answer.status, sent, data)
 
         do_HEAD = do_PUT = do_DELETE = do_POST = do_GET
 

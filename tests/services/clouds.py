@@ -29,14 +29,17 @@ def installed(store: str) -> Path:
 
 @dataclass
 class Lies:
-    """What the relay changes. Each function gets the method, the headers and the body, and returns both.
-    ``answered`` may raise OSError: then the relay hangs up."""
+    """What the relay changes. Each function gets the method, the headers and the body, and returns both, or
+    raises OSError: then the relay hangs up. ``cut``: it does so after so many bytes of an answer."""
 
     asked: Change = lambda _, headers, body: (headers, body)
     answered: Change = lambda _, headers, body: (headers, body)
+    cut: int | None = None
 
 
-def send(handler: BaseHTTPRequestHandler, status: int, headers: Headers, body: bytes) -> None:
+def send(
+    handler: BaseHTTPRequestHandler, status: int, headers: Headers, body: bytes, cut: int | None = None
+) -> None:
     handler.send_response_only(status)
     for name, value in headers.items():
         if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -44,7 +47,9 @@ def send(handler: BaseHTTPRequestHandler, status: int, headers: Headers, body: b
     length = headers.get("content-length", "0") if handler.command == "HEAD" else str(len(body))
     handler.send_header("Content-Length", length)
     handler.end_headers()
-    handler.wfile.write(body)
+    handler.wfile.write(body[:cut])
+    if cut is not None and cut < len(body):
+        handler.close_connection = True
 
 
 def server_context(chain: Path, private: Path) -> ssl.SSLContext:

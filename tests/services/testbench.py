@@ -186,8 +186,8 @@ def _handler(google: Google, tls: Any) -> type[BaseHTTPRequestHandler]:
                 send(self, refusal[0], {"Content-Type": "application/json"}, _error(*refusal))
                 return
             self.path = google.rewritten(self.path)
-            headers, body = google.lies.asked(self.command, dict(self.headers.items()), body)
             try:
+                headers, body = google.lies.asked(self.command, dict(self.headers.items()), body)
                 self.forward(headers, body)
             except OSError:  # a lie, or a fault that the testbench was told to have
                 self.close_connection = True
@@ -205,7 +205,7 @@ def _handler(google: Google, tls: Any) -> type[BaseHTTPRequestHandler]:
                 sent = dict(answer.getheaders())
                 if answer.status == 200:  # the testbench names the range also where it sends no part
                     sent.pop("Content-Range", None)
-                send(self, answer.status, *google.lies.answered(self.command, sent, data))
+                send(self, answer.status, *google.lies.answered(self.command, sent, data), google.lies.cut)
 
         do_HEAD = do_PUT = do_DELETE = do_POST = do_GET
 

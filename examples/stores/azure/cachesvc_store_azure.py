@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import logging
 import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import requests
 from azure.core.exceptions import (
@@ -36,12 +34,24 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
-from cachesvc.blobs.cloud import Exists, compare_clocks, one_line, parts, prove_condition
+from cachesvc.blobs.cloud import (
+    CLOUD_HINT,
+    Exists,
+    Stream,
+    compare_clocks,
+    host_and_path,
+    one_line,
+    prove_condition,
+)
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
-PART_BYTES = 8 << 20
-"""Bytes of a block. A blob has 50,000 at most. A put needs memory for two blocks and a chunk."""
+AT_ONCE_BYTES = 24 << 20
+"""Bytes of a pack that one request puts. They are in memory twice when they become one."""
+PLACES = 4
+"""How many puts at a time may have more in memory than blocks."""
+BLOCK_BYTES = 8 << 20
+"""Bytes of a block of a larger pack. A blob has 50,000 at most. Three are in memory at once."""
 READ_BYTES = 32 << 20
 """Bytes of one request of a read, which are in memory at once."""
 CONNECTIONS = 64
@@ -51,15 +61,18 @@ _MARK = "cachesvc"
 """Metadata of a blob: which put wrote it."""
 
 
+class Damaged(Unavailable):
+    """The store says that its bytes are not those that were put."""
+
+
 def open_url(url: str) -> AzureBlobStore:
     """Return the store of a URL.
 
     ``AZURE_STORAGE_SERVICE_ENDPOINT``: the account's address, where it is not in Azure's public cloud.
     """
-    place = urlsplit(url)
-    container, _, prefix = unquote(place.path).lstrip("/").partition("/")
-    endpoint = os.environ.get("AZURE_STORAGE_SERVICE_ENDPOINT", "")
-    return AzureBlobStore(place.netloc, container, prefix, endpoint)
+    account, path = host_and_path(url)
+    container, _, prefix = path.partition("/")
+    return AzureBlobStore(account, container, prefix, os.environ.get("AZURE_STORAGE_SERVICE_ENDPOINT", ""))
 
 
 class AzureBlobStore:
@@ -78,8 +91,8 @@ class AzureBlobStore:
             endpoint or f"https://{account}.blob.core.windows.net",
             _credential(),
             transport=_transport(),
-            max_block_size=PART_BYTES,
-            max_single_put_size=PART_BYTES,
+            max_block_size=BLOCK_BYTES,
+            max_single_put_size=AT_ONCE_BYTES,
             max_single_get_size=READ_BYTES,
             max_chunk_get_size=READ_BYTES,
             # Three attempts within seconds: a registry repeats reads itself, and says early that it waits.
@@ -91,35 +104,60 @@ class AzureBlobStore:
         self._lock = threading.Lock()
         self._lent: tuple[datetime.datetime, Any] | None = None
         self._proven = False
+        self._places = threading.BoundedSemaphore(PLACES)
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         self._blob(key)
         if not self._proven:  # a registry puts an object at its start; a check alone changes nothing
             prove_condition(self, self._write, f"account {self._account}", "If-None-Match")
             self._proven = True
-        return self._write(key, parts(chunks, PART_BYTES))
+        return self._write(key, chunks)
 
-    def _write(self, key: str, whole: Iterator[bytes]) -> int:
-        blob, mark, head = self._blob(key), secrets.token_hex(16), next(whole, b"")
-        at_once = len(head) < PART_BYTES
+    def _write(self, key: str, chunks: Iterable[bytes]) -> int:
+        stream = Stream(chunks)
+        if stream.ahead(BLOCK_BYTES + 1) <= BLOCK_BYTES or not self._places.acquire(blocking=False):
+            return self._send(key, stream, BLOCK_BYTES)
+        try:
+            return self._send(key, stream, AT_ONCE_BYTES)
+        finally:
+            self._places.release()
+
+    def _send(self, key: str, stream: Stream, limit: int) -> int:
+        """Put up to ``limit`` bytes in one request, and more in blocks."""
+        blob, mark = self._blob(key), secrets.token_hex(16)
+        size = stream.ahead(limit + 1)
+        at_once = size <= limit
         try:
             with self._own_errors(key):
                 answer = blob.upload_blob(
-                    head if at_once else itertools.chain((head,), whole),
-                    length=len(head) if at_once else None,
+                    stream.read(size) if at_once else stream,
                     metadata={_MARK: mark},
                     overwrite=False,  # If-None-Match: *
-                    validate_content=True,  # an MD5 of each block, which Azure checks
+                    validate_content=True,  # an MD5 of each request, which Azure checks
                 )
-        except Exists:
-            # The client repeats a request whose answer was lost: then the blob that exists is this one.
-            with self._own_errors(key):
-                facts = blob.get_blob_properties()
-            if facts.metadata.get(_MARK) != mark:
-                raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
-            return int(facts.size)
+        except CacheSvcError as refusal:
+            if stream.broken:
+                raise stream.broken from None
+            if isinstance(refusal, Unusable):
+                raise
+            return self._own(key, mark, refusal)
         # The client compared the MD5 in the answer with that of what it sent: then the size needs no request.
-        return len(head) if at_once and answer.get("content_md5") else self.size(key)
+        return size if at_once and answer.get("content_md5") else self.size(key)
+
+    def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
+        """Return the size of the blob if this put wrote it, and the answer was lost. Raise if there is none,
+        or another put's, or a damaged one, which is removed."""
+        try:
+            with self._own_errors(key):
+                facts = self._blob(key).get_blob_properties()
+        except CacheSvcError:
+            raise refusal from None
+        if (facts.metadata or {}).get(_MARK) != mark:
+            raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
+        if isinstance(refusal, Damaged):
+            self.delete(key)
+            raise refusal
+        return int(facts.size)
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         blob = self._blob(key)
@@ -131,7 +169,7 @@ class AzureBlobStore:
                 # Later requests of the read ask for the same ETag.
                 answer = blob.download_blob(start, length)
         except RangeInvalid:
-            if start:
+            if start or self.size(key):
                 raise
             return iter(())  # an empty object
         if start and not answer.size:  # Azurite refuses no range that begins right behind the last byte
@@ -201,20 +239,25 @@ class AzureBlobStore:
             return self._lent[1]
 
     def _compare_clocks(self, answer: Any) -> None:
-        compare_clocks(f"account {self._account}", answer.http_response.headers["Date"])
+        compare_clocks(f"account {self._account}", answer.http_response.headers.get("Date", ""))
 
     @contextlib.contextmanager
     def _own_errors(self, key: str) -> Iterator[None]:
         """Turn Azure's errors into those of ``cachesvc_client.wire.errors``."""
         try:
             yield
-        except HttpResponseError as error:
-            raise _error_of_refusal(f"container {self._account}/{self._name}", key, error) from None
         except (ServiceRequestError, ServiceResponseError) as error:
             hint = "are the account's address and Entra's right, and reachable from here?"
             raise Unavailable(f"account {self._account}: {one_line(error)}", hint) from None
-        except AzureError as error:  # a checksum that does not fit
-            raise Unavailable(f"object {key}: {one_line(error)}") from None
+        except HttpResponseError as error:
+            raise _error_of_refusal(f"container {self._account}/{self._name}", key, error) from None
+        except AzureError as error:  # the checksum in an answer does not fit
+            raise Damaged(f"object {key}: {one_line(error)}") from None
+        except CacheSvcError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the client reads answers without care
+            message = f"container {self._account}/{self._name}: an answer makes no sense: {one_line(error)}"
+            raise Unavailable(message, CLOUD_HINT) from None
 
 
 _RIGHTS = "the identity needs the roles Storage Blob Data Contributor and Storage Blob Delegator"
@@ -245,7 +288,9 @@ def _error_of_refusal(container: str, key: str, error: HttpResponseError) -> Cac
         return RangeInvalid(f"object {key}: range")
     if error.status_code == 404 and key and code != "ContainerNotFound":
         return missing(key)
-    message = f"{container}: refused: {code or error.status_code or one_line(error)}"
+    if not error.status_code:  # an answer that breaks off
+        return Unavailable(f"{container}: {one_line(error)}")
+    message = f"{container}: refused: {code or error.status_code}"
     return Unusable(message, _HINTS[code]) if code in _HINTS else Unavailable(message)
 
 

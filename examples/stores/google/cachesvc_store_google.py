@@ -16,27 +16,34 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import google.auth
 import google_crc32c
 import requests
 import urllib3
-from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RetryError
+from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth import iam
 from google.auth.credentials import Signing, with_scopes_if_required
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
-from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.oauth2 import service_account
 
-from cachesvc.blobs.cloud import Exists, compare_clocks, one_line, parts, prove_condition
+from cachesvc.blobs.cloud import (
+    CLOUD_HINT,
+    Exists,
+    Stream,
+    compare_clocks,
+    host_and_path,
+    one_line,
+    prove_condition,
+)
 from cachesvc.blobs.store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid, Unavailable
 
-PART_BYTES = 8 << 20
+PART_BYTES = 12 << 20
 """Bytes of a request of a put; objects below it need one. A put needs memory for three parts."""
 READ_BYTES = 16 << 20
 """Bytes of one request of a read, which are in memory twice at once."""
@@ -56,8 +63,7 @@ def open_url(url: str) -> GoogleBlobStore:
     """Return the store of a URL."""
     # Else the client asks for the bucket's own metadata, by another right, for traces.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    place = urlsplit(url)
-    return GoogleBlobStore(place.netloc, unquote(place.path))
+    return GoogleBlobStore(*host_and_path(url))
 
 
 class GoogleBlobStore:
@@ -90,39 +96,38 @@ class GoogleBlobStore:
         if not self._proven:  # a registry puts an object at its start; a check alone changes nothing
             prove_condition(self, self._write, f"bucket {self._name}", "ifGenerationMatch=0")
             self._proven = True
-        return self._write(key, parts(chunks, PART_BYTES))
+        return self._write(key, chunks)
 
-    def _write(self, key: str, whole: Iterator[bytes]) -> int:
-        blob, head = self._blob(key), next(whole, b"")
-        blob.metadata = {_MARK: secrets.token_hex(16)}
+    def _write(self, key: str, chunks: Iterable[bytes]) -> int:
+        blob, mark, stream = self._blob(key), secrets.token_hex(16), Stream(chunks)
+        blob.metadata, blob.chunk_size = {_MARK: mark}, PART_BYTES
+        size = stream.ahead(PART_BYTES)
         # The client sends a CRC32C with the bytes, or the last of them; Google stores nothing that differs.
         promise = {"if_generation_match": 0, "checksum": "crc32c", **_CALL}
-        size = len(head) if len(head) < PART_BYTES else None
-        stream, blob.chunk_size = _Stream(head, whole), PART_BYTES
-        del head  # a part of memory
         try:
             with self._own_errors(key):
-                blob.upload_from_file(stream, size=size, **promise)
-        except Exists as refusal:
-            blob = self._own(key, blob.metadata[_MARK], refusal)
-        except CacheSvcError:
+                blob.upload_from_file(stream, size=size if size < PART_BYTES else None, **promise)
+                return int(blob.size or 0)  # the testbench leaves zeros out
+        except CacheSvcError as refusal:
             if stream.broken:
                 raise stream.broken from None
-            raise
-        return int(blob.size or 0)  # the testbench leaves zeros out
+            if isinstance(refusal, Unusable):
+                raise
+            return self._own(key, mark, refusal)
 
-    def _own(self, key: str, mark: str, refusal: Exists) -> Any:
-        """Return the object that this put wrote: the client repeats a request whose answer was lost. Raise if
-        another put did."""
+    def _own(self, key: str, mark: str, refusal: CacheSvcError) -> int:
+        """Return the size of the object if this put wrote it, and the answer was lost. Raise if there is
+        none, or another put's."""
         blob = self._blob(key)
         try:
             with self._own_errors(key):
                 blob.reload(**_CALL)
-        except NotFound:  # another condition than that no object exists
-            raise Unavailable(str(refusal)) from None
-        if (blob.metadata or {}).get(_MARK) != mark:
+                size, its = int(blob.size or 0), dict(blob.metadata or {}).get(_MARK)
+        except CacheSvcError:
+            raise refusal from None
+        if its != mark:
             raise Exists(f"object {key} exists: another put wrote it, which is kept") from None
-        return blob
+        return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         blob = self._blob(key)
@@ -132,7 +137,7 @@ class GoogleBlobStore:
         try:
             return self._read(key, blob, start, length, self._part(key, blob, start, length))
         except RangeInvalid:
-            if start:
+            if start or self.size(key):
                 raise
             return iter(())  # an empty object
 
@@ -140,7 +145,7 @@ class GoogleBlobStore:
         blob = self._blob(key)
         with self._own_errors(key):
             blob.reload(**_CALL)
-        return int(blob.size or 0)
+            return int(blob.size or 0)
 
     def delete(self, key: str) -> None:
         blob = self._blob(key)
@@ -218,14 +223,16 @@ class GoogleBlobStore:
             return self._signs
 
     def _keep_date(self, answer: requests.Response, **_: Any) -> None:
-        self._date = answer.headers.get("Date", self._date)
+        self._date = answer.headers.get("Date", "")
 
     @contextlib.contextmanager
     def _own_errors(self, key: str) -> Iterator[None]:
         """Turn the client's errors into those of ``cachesvc_client.wire.errors``."""
         try:
             yield
-        except _ERRORS as error:
+        except CacheSvcError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the client reads answers without care
             raise self._own_error(key, error) from None
 
     def _own_error(self, key: str, error: BaseException) -> CacheSvcError:
@@ -236,13 +243,15 @@ class GoogleBlobStore:
             return self._own_refusal(key, error)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return Unusable(f"{place}: no token: {one_line(error)}", _IDENTITY)
+        if isinstance(error, DataCorruption):  # the client has removed it
+            return Unavailable(f"object {key}: {one_line(error)}")
         if "signBlob API" in str(error):
             return Unusable(f"{place}: IAM signs no links: {one_line(error)}", _SIGNER)
         if isinstance(error, TransportError | requests.RequestException | urllib3.exceptions.HTTPError):
             return Unavailable(f"{place}: {one_line(error)}", "is *.googleapis.com reachable from here?")
-        if not key:  # the client refuses a name or a file
+        if not key and isinstance(error, ValueError):  # the client refuses a name or a file
             return Unusable(f"{place}: {one_line(error)}", "fix packs_url, or the identity's file")
-        return Unavailable(f"object {key}: {one_line(error)}")
+        return Unavailable(f"{place}: an answer makes no sense: {one_line(error)}", CLOUD_HINT)
 
     def _own_refusal(self, key: str, error: GoogleAPICallError) -> CacheSvcError:
         status = int(error.code or 0)
@@ -262,36 +271,6 @@ class GoogleBlobStore:
         return Unusable(message, _HINTS[status]) if status in _HINTS else Unavailable(message)
 
 
-class _Stream:
-    """Read a put's parts as a file of unknown size. ``broken``: what its chunks have raised."""
-
-    def __init__(self, head: bytes, rest: Iterator[bytes]) -> None:
-        self._head, self._rest, self._at = head, rest, 0
-        self.broken: Exception | None = None
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, _: int) -> bytes:
-        try:
-            part, self._head = self._head or next(self._rest, b""), b""
-        except Exception as error:
-            self.broken = error
-            raise
-        self._at += len(part)
-        return part
-
-
-_ERRORS = (
-    GoogleAPIError,
-    GoogleAuthError,
-    InvalidResponse,
-    DataCorruption,
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    ConnectionError,
-    ValueError,
-)
 _RIGHTS = "the identity needs the role Storage Object User (roles/storage.objectUser) on the bucket"
 _IDENTITY = (
     "run with a workload identity, or name a service account's key or a federation's configuration in "
