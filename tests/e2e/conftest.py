@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.manifest.records import Manifest
 
-from .harness import run
+from .harness import SCALAR, run
 from .registries import Served, client, prepare, serve
 
 NAME = "team/small"
@@ -65,8 +64,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
-    return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
+    """A function, compiled with ``SCALAR``, for what is neither about models nor about the compile."""
+    return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **SCALAR)
 
 
 def folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:

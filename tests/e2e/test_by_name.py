@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
-from .harness import ProgramResult, environment, run
+from .harness import SCALAR, ProgramResult, environment, run
 from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -155,7 +154,7 @@ def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str
         urls = {"free": free_url(), "hung": silent}
 
         def service(what: str) -> tuple[str, dict[str, str]]:
-            variables = {**QUICK, **registry.variables, **WRONG[what][0]}
+            variables = {**SCALAR, **registry.variables, **WRONG[what][0]}
             name = variables.pop("name", NAME)
             variables["CACHESVC_URL"] = urls.get(variables["CACHESVC_URL"], variables["CACHESVC_URL"])
             if variables["CACHESVC_TRUSTED_KEYS"] == "other":
@@ -195,7 +194,7 @@ def test_strict_makes_a_wrong_setting_an_error(tmp_path: Path, registry: Served)
         "small=1",
         place=tmp_path,
         prepared=True,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
         CACHESVC_STRICT="1",
     )
@@ -229,7 +228,7 @@ def test_pull_writes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Buil
 
 
 def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry: Served) -> None:
-    variables = {**QUICK, **registry.publisher, "CACHESVC_MODE": "readwrite"}
+    variables = {**SCALAR, **registry.publisher, "CACHESVC_MODE": "readwrite"}
     first = run(
         "serve.py",
         "name=team/published",
@@ -247,7 +246,7 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
         place=tmp_path / "two",
         prepared=True,
         compilers=False,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
     )
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
@@ -255,7 +254,7 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
 
 def test_one_of_two_publishers_compiles_and_the_other_waits_for_it(tmp_path: Path, registry: Served) -> None:
     """Both start at once, on hosts of their own; only the deadline makes the second one wait."""
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **QUICK}
+    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **SCALAR}
 
     def start(number: int) -> ProgramResult:
         words = ("name=team/turns", "publish=1", "small=1")

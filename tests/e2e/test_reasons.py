@@ -11,7 +11,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.outcome.judge import OTHER_KEYS
 
 from .conftest import Built
-from .harness import QUICK, SCALAR, run
+from .harness import SCALAR, run
 
 pytestmark = pytest.mark.compiles
 DAMAGED = "1 of 3 restored files changed after the install and are damaged, such as "
@@ -34,7 +34,7 @@ CASES = [
 def test_the_first_reason_is_the_cause(
     tmp_path: Path, small: Built, how: str, state: str, reason: str
 ) -> None:
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "TMPDIR": small.headers}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": small.trusted, "TMPDIR": small.headers}
     result = run("reasons.py", how, str(small.bundle), place=tmp_path, prepared=True, **variables)
     answer = result.answer
     assert answer["difference"] < 1e-5, answer

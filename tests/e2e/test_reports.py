@@ -14,12 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.key_components import decode
 
 from .conftest import NAME, Built
-from .harness import ProgramResult, environment, run
+from .harness import SCALAR, ProgramResult, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -58,7 +57,7 @@ def hits(registry: Served) -> int:
 def start(
     place: Path, registry: Served, *arguments: str, prepared: bool = True, **more: str
 ) -> ProgramResult:
-    variables = {**QUICK, **registry.variables, **more}
+    variables = {**SCALAR, **registry.variables, **more}
     words = (f"name={NAME}", "small=1", *arguments)
     return run("serve.py", *words, place=place, prepared=prepared, **variables)
 
@@ -102,7 +101,7 @@ def test_a_start_that_is_offered_nothing_is_wanted(tmp_path: Path, registry: Ser
     url = f"{registry.url}/v1/namespaces/team/wanted?name=nothing"
     assert httpx.get(url, headers=reader).json()["rows"] == []
     more = {"CACHESVC_TOKEN": token(registry, "report")}
-    variables = {**QUICK, **registry.variables, **more}
+    variables = {**SCALAR, **registry.variables, **more}
     result = run("serve.py", "name=team/nothing", "small=1", place=tmp_path, **variables)
     assert result.answer["state"] == "miss", result.answer
     [row] = httpx.get(url, headers=reader).json()["rows"]

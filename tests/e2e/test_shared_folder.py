@@ -21,6 +21,8 @@ from cachesvc_client.wire.codec import parse_json
 from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES, PAYLOAD_TYPE
 from tests.documents.markdown import DOCS, blocks
 
+from .harness import SCALAR
+
 pytestmark = [
     pytest.mark.compiles,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of three users"),
@@ -61,6 +63,7 @@ class User:
             "HOME": str(self.home),
             "TMPDIR": str(self.home),
             **QUICK,
+            **SCALAR,
             **variables,
         }
         groups = f"--groups={','.join(map(str, self.groups))}" if self.groups else "--clear-groups"
