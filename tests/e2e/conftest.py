@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
@@ -49,12 +50,6 @@ class Built:
         """What a bundle of this key holds: ``kind/path``."""
         return {f"{record.kind}/{record.path}" for record in self.manifest(bundle).files}
 
-    @property
-    def headers(self) -> str:
-        """A TMPDIR that holds PyTorch's precompiled header, for what compiles as the builder did: making the
-        header takes longer than most tests."""
-        return str(self.bundle.parent / "tmp")
-
 
 @pytest.fixture(scope="session")
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
@@ -66,6 +61,12 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A function, compiled with ``SCALAR``, for what is neither about models nor about the compile."""
     return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **SCALAR)
+
+
+@pytest.fixture(scope="session")
+def vector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The function of ``small`` with the instructions of this CPU, for what is about those."""
+    return built_once(folder_of_the_run(request, tmp_path_factory), "vector", "small", **QUICK)
 
 
 def folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:

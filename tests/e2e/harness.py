@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import trap
+from benchmarks.hosts import QUICK, trap
 from tests.prepared import COMPILES, USER, prepared_python, share_headers
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -22,6 +22,9 @@ SCALAR = {"TORCHINDUCTOR_VEC_ISA_OK": "0"}
 """Variables of a compile without vector instructions, which saves half of its CPU time: PyTorch does not
 probe the instructions of newer CPUs, and the compiler reads fewer headers. For tests whose processes all have
 them and that ask nothing of the CPU's instructions, which are in the fingerprint."""
+WARMED = {**QUICK, **SCALAR}
+"""The same where processes have a TMPDIR of their own, as jobs of ``warm`` have: each would make the
+precompiled header. For their services too."""
 _INHERITED = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHON_COLLECT_RARELY")
 
 

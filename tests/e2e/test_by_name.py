@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
@@ -154,7 +155,7 @@ def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str
         urls = {"free": free_url(), "hung": silent}
 
         def service(what: str) -> tuple[str, dict[str, str]]:
-            variables = {**SCALAR, **registry.variables, **WRONG[what][0]}
+            variables = {**QUICK, **registry.variables, **WRONG[what][0]}
             name = variables.pop("name", NAME)
             variables["CACHESVC_URL"] = urls.get(variables["CACHESVC_URL"], variables["CACHESVC_URL"])
             if variables["CACHESVC_TRUSTED_KEYS"] == "other":

@@ -17,7 +17,7 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.releases import release
 
-from .harness import PROGRAMS, SCALAR, environment, run
+from .harness import PROGRAMS, WARMED, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -47,7 +47,7 @@ class Warmed:
         command = [sys.executable, "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json"]
         result = subprocess.run(
             [*command, "--out", str(place / "out")],
-            env={**environment(place), **SCALAR, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            env={**environment(place), **WARMED, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             cwd=place / "work",
             capture_output=True,
             text=True,
@@ -62,7 +62,7 @@ class Warmed:
         """Return the answers of all ranks of a job on a fresh host. ``forms``: those to run, if not all."""
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
         asked = " ".join(sorted(forms)) or self._forms
-        variables = {**SCALAR, "FORMS": asked, "CACHESVC_TRUSTED_KEYS": str(self._key)}
+        variables = {**WARMED, "FORMS": asked, "CACHESVC_TRUSTED_KEYS": str(self._key)}
         compilers = change != "nothing"
         result = run(
             *(self._program, change, str(self._bundle)),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.hooks.child_processes import python_path
 
 from .conftest import Built
@@ -134,9 +135,8 @@ def test_a_capture_holds_exactly_the_files_that_its_process_produced(tmp_path: P
     out = tmp_path / "out.cachesvc"
 
     def build(*arguments: str) -> Any:
-        variables = {"TORCHINDUCTOR_CACHE_DIR": str(shared), "TMPDIR": built.headers}
         command = ("build.py", str(out), str(built.key_file), *arguments)
-        return run(*command, place=tmp_path, prepared=True, **variables)
+        return run(*command, place=tmp_path, prepared=True, TORCHINDUCTOR_CACHE_DIR=str(shared))
 
     theirs = built.files(built.bundle)
     made = build("team/function", "small")
@@ -149,7 +149,7 @@ def test_a_capture_holds_exactly_the_files_that_its_process_produced(tmp_path: P
 
 
 def test_an_attach_after_a_compile_serves_the_next_compile_and_says_so(tmp_path: Path, built: Built) -> None:
-    result = _serve(tmp_path, built, "when=late", compilers=True, TMPDIR=built.headers)
+    result = _serve(tmp_path, built, "when=late", compilers=True)
     answer = result.answer
     assert answer["state"] == "hit" and answer["same_as_builder"]
     assert any("before attach" in reason for reason in answer["reasons"])
@@ -176,8 +176,8 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
     assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
 
 
-def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, small: Built) -> None:
-    result = _serve(tmp_path, small, "small=1", compilers=True, ATEN_CPU_CAPABILITY="avx2", **SCALAR)
+def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, vector: Built) -> None:
+    result = _serve(tmp_path, vector, "small=1", compilers=True, ATEN_CPU_CAPABILITY="avx2", **QUICK)
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]
