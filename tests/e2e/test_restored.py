@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.hooks.child_processes import python_path
 
 from .conftest import Built
@@ -174,13 +173,6 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert any("trusted" in reason for reason in answer["reasons"]), answer["reasons"]
     assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
-
-
-def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, vector: Built) -> None:
-    result = _serve(tmp_path, vector, "small=1", compilers=True, ATEN_CPU_CAPABILITY="avx2", **QUICK)
-    answer = result.answer
-    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
-    assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]
 
 
 def test_workers_that_are_forked_right_after_attach_restore(tmp_path: Path, small: Built) -> None:
