@@ -17,7 +17,7 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.releases import release
 
-from .harness import PROGRAMS, WARMED, environment, run
+from .harness import PROGRAMS, SCALAR, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -39,7 +39,8 @@ class Warmed:
     """Holds the bundle that two ranks made of some forms of a program, and runs jobs that restore it."""
 
     def __init__(self, place: Path, program: str, forms: Iterable[str], tracing: str = "never") -> None:
-        script, self._program, self._forms = PROGRAMS / program, program, " ".join(sorted(forms))
+        self.forms, script, self._program = {*forms}, PROGRAMS / program, program
+        self._forms = " ".join(sorted(forms))
         (place / "warm.toml").write_text(
             f'name = "team/ranks"\n[[target]]\nid = "ranks"\ntracing = "{tracing}"\nnproc = 2\n'
             f'script = "{script}"\nenv = {{FORMS = "{self._forms}"}}\n'
@@ -47,7 +48,7 @@ class Warmed:
         command = [sys.executable, "-m", "cachesvc", "warm", str(place / "warm.toml"), "--json"]
         result = subprocess.run(
             [*command, "--out", str(place / "out")],
-            env={**environment(place), **WARMED, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            env={**environment(place), **SCALAR, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             cwd=place / "work",
             capture_output=True,
             text=True,
@@ -62,7 +63,7 @@ class Warmed:
         """Return the answers of all ranks of a job on a fresh host. ``forms``: those to run, if not all."""
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
         asked = " ".join(sorted(forms)) or self._forms
-        variables = {**WARMED, "FORMS": asked, "CACHESVC_TRUSTED_KEYS": str(self._key)}
+        variables = {**SCALAR, "FORMS": asked, "CACHESVC_TRUSTED_KEYS": str(self._key)}
         compilers = change != "nothing"
         result = run(
             *(self._program, change, str(self._bundle)),
