@@ -89,9 +89,9 @@ def test_a_hit_is_reported_and_shown(tmp_path: Path, registry: Served) -> None:
     assert (use["hit"], use["inert"], use.get("quarantined")) == (1, 0, None)
     assert use["saved"] == pytest.approx(result.answer["saved"], abs=0.5)
     assert use["facts"]["torch"]
-    explained = client("explain", NAME, **{**environment(tmp_path / "e"), **registry.variables})
+    explained = client("explain", NAME, **environment(tmp_path / "e"), **SCALAR, **registry.variables)
     assert explained.returncode == 0 and "1 hit" in explained.stdout, explained.stdout
-    as_json = client("explain", NAME, "--json", **{**environment(tmp_path / "e"), **registry.variables})
+    as_json = client("explain", NAME, "--json", **environment(tmp_path / "e"), **SCALAR, **registry.variables)
     [judged] = json.loads(as_json.stdout)["entries"]
     assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
 
@@ -236,7 +236,7 @@ def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_re
     after = start(tmp_path / "three", registry)
     assert after.answer["state"] == "miss"
     assert any("inert on the hosts of this environment" in reason for reason in after.answer["reasons"])
-    env = {**environment(tmp_path / "four"), **registry.variables}
+    env = {**environment(tmp_path / "four"), **SCALAR, **registry.variables}
     explained = client("explain", NAME, **env)
     assert (
         explained.returncode == 4 and "inert on the hosts of this environment (grad mode)" in explained.stdout

@@ -51,7 +51,7 @@ programs."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_COLLECT_RARELY")
 """Variables that an interpreter has from this process. The last one lets it import the very tree under test,
 where that is not the one that is installed."""
-HEADERS, USER = "CACHESVC_TEST_HEADERS", "somebody"
+HEADERS, USER = "HEADERS_OF_TESTS", "somebody"
 """The variable that names a TMPDIR, and the user: the processes of a run of tests share the precompiled
 headers of PyTorch's default cache folder there. With them a kernel compiles in a third of the time."""
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")
