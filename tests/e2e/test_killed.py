@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.kinds import RULES
 from cachesvc_client.node.capture import capture
@@ -16,7 +17,7 @@ from cachesvc_client.wire.names import Name, Target
 from tests.services.relay import Relay, relay
 
 from .conftest import Built
-from .harness import SCALAR, run
+from .harness import run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -65,7 +66,7 @@ def test_the_service_compiles_and_the_next_start_resumes_the_download(
             CUT,
             registry.process.kill,
         )
-        first = _serve(tmp_path, registry, registry_relay, "small=1", prepared=True, variables=SCALAR)
+        first = _serve(tmp_path, registry, registry_relay, "small=1", prepared=True, variables=QUICK)
         assert registry.process.poll() is not None, "the registry was dead by then"
     answer = first.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
