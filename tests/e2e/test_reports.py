@@ -160,7 +160,7 @@ def test_a_killed_service_dies_at_once(tmp_path: Path, registry: Served) -> None
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**environment(tmp_path), **registry.variables},
+        env={**environment(tmp_path), **SCALAR, **registry.variables},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -188,7 +188,7 @@ def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, regist
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**environment(tmp_path), **registry.variables},
+        env={**environment(tmp_path), **SCALAR, **registry.variables},
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
         text=True,
@@ -220,7 +220,7 @@ def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_re
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"
         "print(json.dumps([plain(process().fingerprint), session.result.installed[0].revision]))\n"
     )
-    env = {**environment(tmp_path / "two"), **registry.variables, "CACHESVC_REPORT": "0"}
+    env = {**environment(tmp_path / "two"), **SCALAR, **registry.variables, "CACHESVC_REPORT": "0"}
     fingerprint, revision = json.loads(subprocess.check_output([sys.executable, "-c", code], env=env))
     first, second = token(registry, "report"), token(registry, "report")
     for number, secret in enumerate([first, first, second]):
