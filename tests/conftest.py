@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.prepared import run_headers
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.oci import oci_registry_server
 from tests.services.postgresql import postgresql_server
@@ -32,6 +33,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # (`collect_rarely.pth`), which takes a third of the CPU time of a process that imports Inductor. Those of
 # other versions of torch do as Python does, and so do benchmarks and `make demo`.
 os.environ["PYTHON_COLLECT_RARELY"] = "1"
+
+# The workers of xdist have this process's.
+run_headers()
 
 # xdist sets it, and commands would fit their tables to it.
 os.environ.pop("COLUMNS", None)

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks import cold_start, demo, hosts, steps
 from cachesvc.warm.spec.spec import load_spec
-from tests.e2e.harness import SCALAR
+from tests.e2e.harness import WARMED
 
 from .programs import run_quick
 
@@ -30,7 +30,7 @@ id = "tiny"
 factory = "benchmarks.models:tiny"
 paths = ["{hosts.ROOT}"]
 runs = 1
-""" + "".join(f'env.{name} = "{value}"\n' for name, value in SCALAR.items())
+""" + "".join(f'env.{name} = "{value}"\n' for name, value in WARMED.items())
 
 SECONDS = {"first": 1.0, "process": 2.0}
 OBSERVED = {"compilations": 0, "tuning_runs": 0, "compiler_processes": 0, "processes": {}}

@@ -37,6 +37,7 @@ def test_an_adapter_is_short() -> None:
 
 
 @pytest.mark.compiles
+@pytest.mark.long
 def test_a_wrong_cache_is_seen_and_one_that_keeps_nothing_hits_nothing(tmp_path: Path) -> None:
     out = tmp_path / "field.json"
     words = ["--caches", "Cache", f"{__name__}:AlwaysFirst", "--part", "differences"]

@@ -16,7 +16,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.manifest.records import Manifest
 
-from .harness import run
+from .harness import SCALAR, run
 from .registries import Served, client, prepare, serve
 
 NAME = "team/small"
@@ -50,12 +50,6 @@ class Built:
         """What a bundle of this key holds: ``kind/path``."""
         return {f"{record.kind}/{record.path}" for record in self.manifest(bundle).files}
 
-    @property
-    def headers(self) -> str:
-        """A TMPDIR that holds PyTorch's precompiled header, for what compiles as the builder did: making the
-        header takes longer than most tests."""
-        return str(self.bundle.parent / "tmp")
-
 
 @pytest.fixture(scope="session")
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
@@ -65,8 +59,14 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
-    return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
+    """A function, compiled with ``SCALAR``, for what is neither about models nor about the compile."""
+    return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **SCALAR)
+
+
+@pytest.fixture(scope="session")
+def vector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The function of ``small`` with the instructions of this CPU, for what is about those."""
+    return built_once(folder_of_the_run(request, tmp_path_factory), "vector", "small", **QUICK)
 
 
 def folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import QUICK, trap
-from tests.prepared import COMPILES, prepared_python
+from tests.prepared import COMPILES, USER, prepared_python, share_headers
 
 PROGRAMS = Path(__file__).parent / "programs"
-SCALAR = {**QUICK, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
-"""Variables of a compile without vector instructions, which saves a third of its CPU time: PyTorch does not
+SCALAR = {"TORCHINDUCTOR_VEC_ISA_OK": "0"}
+"""Variables of a compile without vector instructions, which saves half of its CPU time: PyTorch does not
 probe the instructions of newer CPUs, and the compiler reads fewer headers. For tests whose processes all have
 them and that ask nothing of the CPU's instructions, which are in the fingerprint."""
+WARMED = {**QUICK, **SCALAR}
+"""The same where processes have a TMPDIR of their own, as jobs of ``warm`` have: each would make the
+precompiled header. For their services too."""
 _INHERITED = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHON_COLLECT_RARELY")
 
 
@@ -47,6 +50,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
     """Return an environment that shares nothing with this process except what Python needs to find torch."""
     for name in ("home", "tmp", "work"):
         (place / name).mkdir(parents=True, exist_ok=True)
+    share_headers(place / "tmp")
     environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     paths = [str(PROGRAMS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
@@ -56,7 +60,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "OMP_NUM_THREADS": "2",
-        "USER": "somebody",
+        "USER": USER,
         **variables,
     }
 

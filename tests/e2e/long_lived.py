@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import QUICK, trap
+from benchmarks.hosts import trap
 from cachesvc_client.wire.requests.protocol import ANSWER_SECONDS
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
-from .harness import PROGRAMS, environment
+from .harness import PROGRAMS, SCALAR, environment
 
 
 class Service:
@@ -60,7 +60,7 @@ def service(
     place: Path, name: str, *, fresh: bool = False, compilers: bool = True, **variables: str
 ) -> Iterator[Service]:
     """Start a service on a host of its own; ``fresh``: in a Python that has imported nothing."""
-    env = {**environment(place), **QUICK, "CACHESVC_LOG": "info", **variables}
+    env = {**environment(place), **SCALAR, "CACHESVC_LOG": "info", **variables}
     if not compilers:
         env["PATH"] = str(trap(place / "trap"))
     python: Sequence[str] = [sys.executable] if fresh else prepared_python(COMPILES, env)

@@ -14,13 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
-from .harness import PROGRAMS, ProgramResult, environment, run
+from .harness import PROGRAMS, SCALAR, ProgramResult, environment, run
 from .registries import Served, wait_for
 
 pytestmark = pytest.mark.compiles
@@ -53,7 +52,7 @@ class Service:
 
 @contextmanager
 def service(place: Path, name: str, **variables: str) -> Iterator[Service]:
-    env = {**environment(place), **QUICK, **variables}
+    env = {**environment(place), **SCALAR, **variables}
     python = prepared_python(COMPILES, env)
     with running_python(["batches.py", name], place, env, PROGRAMS, python) as process:
         yield Service(process, place / "err")
@@ -67,7 +66,7 @@ def entries(registry: Served, name: str) -> list[Any]:
 def reader(place: Path, registry: Served, name: str, batch: int) -> ProgramResult:
     """Start a process on a fresh host without compilers that reads the lane and answers once."""
     words = (f"name={name}", "small=1", f"batch={batch}")
-    variables = {**QUICK, **registry.variables, **LANE}
+    variables = {**SCALAR, **registry.variables, **LANE}
     return run("serve.py", *words, place=place, compilers=False, prepared=True, **variables)
 
 

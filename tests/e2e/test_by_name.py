@@ -7,17 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from benchmarks.hosts import QUICK
-from cachesvc_client.http.registry import Remote
-from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
-from .harness import ProgramResult, environment, run
+from .harness import SCALAR, ProgramResult, environment, run
 from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -41,21 +38,6 @@ def _serve(place: Path, built: Built, registry: Served, *arguments: str, **more)
     return run(
         "serve.py", f"name={NAME}", f"expect={built.expect}", *arguments, place=place, **more, **variables
     )
-
-
-def test_a_fresh_host_hits_and_its_second_process_downloads_nothing(
-    tmp_path: Path, built: Built, registry: Served
-) -> None:
-    """The second process has compilers on its PATH, and calls none either."""
-    first = _serve(tmp_path, built, registry, compilers=False)
-    assert first.answer["state"] == "hit" and first.answer["same_as_builder"]
-    assert first.compilers == [] and first.answer["observed"]["processes"] == []
-    assert first.answer["bytes_moved"] > 0
-    second = _serve(tmp_path, built, registry)
-    assert second.answer["state"] == "hit"
-    assert second.answer["bytes_moved"] == 0
-    observed = second.answer["observed"]
-    assert (observed["compilations"], observed["compiler_processes"], observed["processes"]) == (0, 0, [])
 
 
 def test_a_damaged_node_store_is_repaired(tmp_path: Path, built: Built, registry: Served) -> None:
@@ -195,7 +177,7 @@ def test_strict_makes_a_wrong_setting_an_error(tmp_path: Path, registry: Served)
         "small=1",
         place=tmp_path,
         prepared=True,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
         CACHESVC_STRICT="1",
     )
@@ -229,7 +211,7 @@ def test_pull_writes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Buil
 
 
 def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry: Served) -> None:
-    variables = {**QUICK, **registry.publisher, "CACHESVC_MODE": "readwrite"}
+    variables = {**SCALAR, **registry.publisher, "CACHESVC_MODE": "readwrite"}
     first = run(
         "serve.py",
         "name=team/published",
@@ -247,27 +229,7 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
         place=tmp_path / "two",
         prepared=True,
         compilers=False,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
     )
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
-
-
-def test_one_of_two_publishers_compiles_and_the_other_waits_for_it(tmp_path: Path, registry: Served) -> None:
-    """Both start at once, on hosts of their own; only the deadline makes the second one wait."""
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **QUICK}
-
-    def start(number: int) -> ProgramResult:
-        words = ("name=team/turns", "publish=1", "small=1")
-        return run("serve.py", *words, place=tmp_path / str(number), prepared=True, **variables)
-
-    with ThreadPoolExecutor(2) as pool:
-        answers = [ran.answer for ran in pool.map(start, range(2))]
-    builder, other = sorted(answers, key=lambda answer: answer["state"] == "hit")
-    assert builder["state"] != "hit" and builder["observed"]["compilations"] > 0
-    assert (other["state"], other["observed"]["compilations"]) == ("hit", 0)
-    assert other["seconds"]["wait"] > 1
-    with Remote(registry.url, registry.token) as remote:
-        [entry] = remote.entries(Name.parse("team/turns"))
-        revisions = json.loads(remote.raw(f"/v1/entries/{entry.entry}/revisions", 1 << 20))
-    assert len(revisions) == 1, "restored files are not published again"

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 
 from .conftest import Built
-from .harness import ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .rebuild import read_bundle, rebuild
 
 pytestmark = pytest.mark.compiles
@@ -35,7 +34,7 @@ class Bundles:
 def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place = tmp_path_factory.mktemp("poisoned")
     other, key = place / "other.cachesvc", str(small.key_file)
-    result = run("build.py", str(other), key, "team/other", "other", place=place, prepared=True, **QUICK)
+    result = run("build.py", str(other), key, "team/other", "other", place=place, prepared=True, **SCALAR)
     assert result.code == 0, result.err[-4000:]
     [code] = [file.data for file in read_bundle(other, small.key)[1] if file.path.endswith(".so")]
 
@@ -52,7 +51,7 @@ def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 def _serve(
     place: Path, bundles: Bundles, bundle: Path, *options: str, compilers: bool = True, **variables: str
 ) -> ProgramResult:
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
     return run(
         "canary.py", str(bundle), *options, place=place, compilers=compilers, prepared=True, **variables
     )

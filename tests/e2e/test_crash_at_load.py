@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 
 from .conftest import NAME, Built
-from .harness import ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .rebuild import rebuild
 from .registries import client, prepare, serve
 from .test_reports import uses
@@ -52,7 +51,7 @@ def _crashing(bundle: Path, key: SigningKey, out: Path, library: bytes) -> Path:
 
 
 def _serve(place: Path, *arguments: str, **variables: str) -> ProgramResult:
-    return run("canary.py", *arguments, place=place, prepared=True, **QUICK, **variables)
+    return run("canary.py", *arguments, place=place, prepared=True, **SCALAR, **variables)
 
 
 def test_after_two_crashes_the_node_does_without_the_revision_until_another_replaces_it(
@@ -99,7 +98,7 @@ def test_a_registry_hears_of_it(tmp_path: Path, small: Built, library: bytes) ->
         assert pushed.returncode == 0, pushed.stderr
         words = (f"name={NAME}", "small=1")
         for number in range(3):
-            variables = {**QUICK, **served.variables}
+            variables = {**SCALAR, **served.variables}
             result = run("serve.py", *words, place=tmp_path / "host", prepared=True, **variables)
             assert (result.code == 0) == (number == 2), result.err[-3000:]
         assert result.answer["state"] == "miss", result.answer

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.frames.versions import is_known
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
-from .harness import PROGRAMS, ProgramResult, environment, run
+from .harness import PROGRAMS, SCALAR, ProgramResult, environment, run
 from .rebuild import rebuild
 from .registries import wait_for
 
@@ -52,7 +51,7 @@ class Recorded:
         prepared: bool = True,
         **variables: str,
     ) -> ProgramResult:
-        variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": self.trusted, **variables}
+        variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": self.trusted, **variables}
         arguments = ("serve", str(bundle), change)
         return run("frames.py", *arguments, place=place, compilers=compilers, prepared=prepared, **variables)
 
@@ -67,7 +66,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     plain, key_file = place / "plain.cachesvc", place / "signing.key"
     key = SigningKey.generate()
     key.save(key_file)
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": str(key.public)}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": str(key.public)}
     made = run("frames.py", "compile", str(plain), str(key_file), place=place, prepared=True, **variables)
     assert made.answer["traces"] > 2 and made.answer["compilations"]
     bundle = place / "recorded.cachesvc"
@@ -107,7 +106,7 @@ def test_after_a_reset_of_dynamo_graphs_are_loaded_anew(tmp_path: Path, recorded
 def test_a_start_that_traces_nothing_says_so_at_the_first_pause(tmp_path: Path, recorded: Recorded) -> None:
     """It never enters ``compile_fx``. The program looks by itself every ten minutes alone, and is killed."""
     arguments = [str(PROGRAMS / "frames.py"), "serve", str(recorded.bundle), "nothing"]
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": recorded.trusted, "CACHESVC_LOG": "info"}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": recorded.trusted, "CACHESVC_LOG": "info"}
     variables = environment(tmp_path, UNTIL_KILLED="1", **variables)
     python = prepared_python(COMPILES, variables)
     with running_python(arguments, tmp_path, variables, tmp_path / "work", python) as process:

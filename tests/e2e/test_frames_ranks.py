@@ -39,7 +39,8 @@ class Warmed:
     """Holds the bundle that two ranks made of some forms of a program, and runs jobs that restore it."""
 
     def __init__(self, place: Path, program: str, forms: Iterable[str], tracing: str = "never") -> None:
-        script, self._program, self._forms = PROGRAMS / program, program, " ".join(sorted(forms))
+        self.forms, script, self._program = {*forms}, PROGRAMS / program, program
+        self._forms = " ".join(sorted(forms))
         (place / "warm.toml").write_text(
             f'name = "team/ranks"\n[[target]]\nid = "ranks"\ntracing = "{tracing}"\nnproc = 2\n'
             f'script = "{script}"\nenv = {{FORMS = "{self._forms}"}}\n'

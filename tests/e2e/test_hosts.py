@@ -17,7 +17,7 @@ import pytest
 from tests.mounts import tmpfs
 
 from .conftest import Built
-from .harness import QUICK, ProgramResult, environment, run
+from .harness import SCALAR, ProgramResult, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -49,13 +49,13 @@ def serve(tmp_path: Path, *arguments: str, compilers: bool = True, **variables: 
         place=tmp_path,
         prepared=True,
         compilers=compilers,
-        **{**QUICK, "CACHESVC_LOG": "info", **variables},
+        **{**SCALAR, "CACHESVC_LOG": "info", **variables},
     )
 
 
 def serve_alone(tmp_path: Path, small: Built, **more: Any) -> ProgramResult:
     """Run a service of a bundle in an interpreter of its own, which can have a launcher of its own too."""
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
     return run("serve.py", "small=1", f"bundle={small.bundle}", place=tmp_path, **variables)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Built
-from .harness import QUICK, ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .registries import Served, wait_for
 from .test_as_you_go import READWRITE, service
 
@@ -21,7 +21,7 @@ VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 def move(tmp_path: Path, small: Built, how: str, **variables: str) -> ProgramResult:
     words = (f"bundle={small.bundle}", f"how={how}", f"folder={tmp_path}/own")
     trusted = {"CACHESVC_TRUSTED_KEYS": small.trusted}
-    return run("moved_folder.py", *words, place=tmp_path, prepared=True, **{**QUICK, **trusted, **variables})
+    return run("moved_folder.py", *words, place=tmp_path, prepared=True, **{**SCALAR, **trusted, **variables})
 
 
 @pytest.mark.parametrize("how", ["at once", "later"])
@@ -74,10 +74,10 @@ def test_what_has_vanished_is_left_out_of_a_publication_and_the_rest_is_publishe
     name = f"team/{how.replace(' ', '-')}"
     words = (f"name={name}", f"how={how}", "again=1", "publish=1")
     mode = {"CACHESVC_MODE": "readwrite", "CACHESVC_PUBLISH_AFTER": "0"}
-    variables = {**QUICK, **registry.publisher, **mode}
+    variables = {**SCALAR, **registry.publisher, **mode}
     first = run("moved_folder.py", *words, place=tmp_path / "first", prepared=True, **variables)
     assert "published" in first.answer, first.answer
-    reader = {**QUICK, **registry.variables}
+    reader = {**SCALAR, **registry.variables}
     words = (f"name={name}", "small=1", "batch=6")
     second = run("serve.py", *words, place=tmp_path / "second", compilers=False, prepared=True, **reader)
     assert second.answer["state"] == "hit", second.answer

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.cpu import flags_of, read_cpuinfo
 from cachesvc_client.environment.march import LEVELS, RELEASES, variables
 from tests.releases import TORCH
 
 from .conftest import Built, built_once, folder_of_the_run
-from .harness import PROGRAMS, QUICK, ProgramResult, environment, run
+from .harness import PROGRAMS, ProgramResult, environment, run
 
 pytestmark = [
     pytest.mark.compiles,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from benchmarks.load.large_name import fill
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
@@ -25,7 +24,7 @@ from cachesvc_client.wire.names import Target
 from cachesvc_client.wire.requests.protocol import FEW_RESOLVED
 
 from .conftest import NAME, Built, folder_of_the_run
-from .harness import ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .registries import Served, client, prepare, serve, wait_for
 
 pytestmark = pytest.mark.compiles
@@ -42,7 +41,7 @@ def other(
     place = folder_of_the_run(request, tmp_path_factory) / f"other-{os.getpid()}"
     bundle = place / "other.cachesvc"
     place.mkdir()
-    done = run("build.py", str(bundle), str(small.key_file), NAME, "other", place=place, **QUICK)
+    done = run("build.py", str(bundle), str(small.key_file), NAME, "other", place=place, **SCALAR)
     assert done.code == 0, done.err[-4000:]
     return bundle, OTHER
 
@@ -82,7 +81,7 @@ def _filled(folder: Path, small: Built, other: tuple[Path, str], prepared: bool 
 
 
 def _start(place: Path, registry: Served, functions: str, *arguments: str, **more: object) -> ProgramResult:
-    variables = {**QUICK, **registry.variables, **more}
+    variables = {**SCALAR, **registry.variables, **more}
     return run(
         "many_entries.py",
         f"name={NAME}",

@@ -14,11 +14,10 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
-from benchmarks.hosts import QUICK
 from tests.services.relay import relay
 
 from .conftest import NAME
-from .harness import environment
+from .harness import SCALAR, environment
 from .registries import SETTLED_SECONDS, Served, more, starts, wait_for
 
 pytestmark = pytest.mark.compiles
@@ -75,7 +74,7 @@ def notebook(place: Path, **variables: str) -> Iterator[Notebook]:
     manager = KernelManager()
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     manager._kernel_spec = KernelSpec(argv=command, language="python")
-    manager.start_kernel(env={**environment(place), **QUICK, **variables}, cwd=str(place / "work"))
+    manager.start_kernel(env={**environment(place), **SCALAR, **variables}, cwd=str(place / "work"))
     connected = manager.blocking_client()
     connected.start_channels()
     try:

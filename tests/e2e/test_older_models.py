@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.http.registry import Remote
@@ -18,7 +17,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Target
 
 from .conftest import NAME, Built
-from .harness import run
+from .harness import SCALAR, run
 from .registries import Served, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -41,7 +40,7 @@ def test_a_new_model_is_restored_alone_and_a_rollback_still_hits(tmp_path: Path,
     bundle = tmp_path / "other" / "other.cachesvc"
     bundle.parent.mkdir()
     words = (str(bundle), str(small.key_file), NAME, "other")
-    built = run("build.py", *words, place=bundle.parent, **QUICK)
+    built = run("build.py", *words, place=bundle.parent, **SCALAR)
     assert built.code == 0, built.err[-4000:]
     prepare(tmp_path / "registry", small.key.text)
     with serve(tmp_path / "registry") as registry:
@@ -51,7 +50,7 @@ def test_a_new_model_is_restored_alone_and_a_rollback_still_hits(tmp_path: Path,
             place = tmp_path / host
             place.mkdir(exist_ok=True)
             words = (f"name={NAME}", f"functions={function}")
-            variables = {**QUICK, **registry.variables}
+            variables = {**SCALAR, **registry.variables}
             answer = run("many_entries.py", *words, place=place, prepared=True, **variables).answer
             return answer["state"], answer["right"], answer["revisions_at_start"], answer["revisions_used"]
 

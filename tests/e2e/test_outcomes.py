@@ -15,13 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.hosts import QUICK
 from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 from tools.markdown import DOCS
 
 from .conftest import NAME
-from .harness import PROGRAMS, environment, run
+from .harness import PROGRAMS, SCALAR, environment, run
 from .registries import Served, client, free_url, more, starts, wait_for
 
 pytestmark = pytest.mark.compiles
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.compiles
 @pytest.fixture
 def variables(tmp_path: Path, registry: Served) -> dict[str, str]:
     """Of a fresh host."""
-    return {**environment(tmp_path), **QUICK, **registry.variables, "NAME": NAME}
+    return {**environment(tmp_path), **SCALAR, **registry.variables, "NAME": NAME}
 
 
 def ask(process: subprocess.Popen[str], batch: int) -> None:
@@ -170,7 +169,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "small=1",
         place=tmp_path,
         prepared=True,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
     )
     assert hit.answer["state"] == "hit"
@@ -180,7 +179,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "small=1",
         place=tmp_path,
         prepared=True,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
     )
     reason = "nothing is published as team/typo:latest (check the name, or publish it with cachesvc warm)"
@@ -197,7 +196,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "small=1",
         place=tmp_path,
         prepared=True,
-        **QUICK,
+        **SCALAR,
         **registry.variables,
     )
     assert spared.answer["observed"]["compilations"] == 0, "the node has kept what it compiled"
@@ -208,7 +207,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
 def test_of_a_quarantined_head_log_report_explain_doctor_and_registry_say_the_same(
     tmp_path: Path, registry: Served
 ) -> None:
-    variables = {**environment(tmp_path), **QUICK, **registry.variables}
+    variables = {**environment(tmp_path), **SCALAR, **registry.variables}
     before = starts(registry)
     listed = json.loads(client("admin", "entries", "list", "team", "--json", **variables).stdout)["rows"]
     [head] = [entry["revision"] for entry in listed]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.outcome.judge import OTHER_KEYS
 
 from .conftest import Built
-from .harness import QUICK, SCALAR, run
+from .harness import SCALAR, run
 
 pytestmark = pytest.mark.compiles
 DAMAGED = "1 of 3 restored files changed after the install and are damaged, such as "
@@ -32,10 +33,12 @@ CASES = [
 
 @pytest.mark.parametrize(("how", "state", "reason"), CASES, ids=[case[0] for case in CASES])
 def test_the_first_reason_is_the_cause(
-    tmp_path: Path, small: Built, how: str, state: str, reason: str
+    tmp_path: Path, request: pytest.FixtureRequest, how: str, state: str, reason: str
 ) -> None:
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, "TMPDIR": small.headers}
-    result = run("reasons.py", how, str(small.bundle), place=tmp_path, prepared=True, **variables)
+    fixture, settings = ("vector", QUICK) if how.startswith("capability") else ("small", SCALAR)
+    built: Built = request.getfixturevalue(fixture)
+    variables = {**settings, "CACHESVC_TRUSTED_KEYS": built.trusted}
+    result = run("reasons.py", how, str(built.bundle), place=tmp_path, prepared=True, **variables)
     answer = result.answer
     assert answer["difference"] < 1e-5, answer
     if how == "capability avx2" and answer["state"] == "hit":

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.trust.accept import Acceptance
@@ -20,7 +19,7 @@ from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
 from .conftest import Built
-from .harness import PROGRAMS, environment, run
+from .harness import PROGRAMS, SCALAR, environment, run
 from .registries import Served, client, free_url, wait_for
 from .test_as_you_go import LANE, READWRITE, Service
 
@@ -46,7 +45,7 @@ class Recording(Service):
 
 @contextmanager
 def service(place: Path, name: str, change: str = "nothing", **variables: str) -> Iterator[Recording]:
-    env = {**environment(place), **QUICK, **variables}
+    env = {**environment(place), **SCALAR, **variables}
     python = prepared_python(COMPILES, env)
     with running_python(["recording_service.py", name, change], place, env, PROGRAMS, python) as process:
         yield Recording(process, place / "err")
@@ -145,7 +144,7 @@ def test_a_start_from_an_entry_of_the_trunk_records_nothing_for_a_lane(
     """The key that signs for the lane did not sign these graphs for it."""
     bundle = tmp_path / "trunk.cachesvc"
     words = ("compile", str(bundle), str(small.key_file))
-    run("frames.py", *words, place=tmp_path / "builder", prepared=True, **QUICK)
+    run("frames.py", *words, place=tmp_path / "builder", prepared=True, **SCALAR)
     pushed = client("push", str(bundle), **registry.publisher)
     assert pushed.returncode == 0, pushed.stderr
     with service(tmp_path / "service", "team/frames", **registry.publisher, **READWRITE) as reads:

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
-
-from .harness import run
+from .harness import SCALAR, run
 from .registries import Served
 from .test_as_you_go import LANE
 
@@ -22,7 +20,7 @@ READWRITE = {"CACHESVC_MODE": "readwrite", "CACHESVC_LOG": "info"}
 
 def answer(place: Path, name: str, *words: str, **variables: str) -> dict[str, Any]:
     """Return the answer of a program that ends as soon as it has answered."""
-    result = run("answering_once.py", name, *words, place=place, **QUICK, **variables)
+    result = run("answering_once.py", name, *words, place=place, **SCALAR, **variables)
     assert result.answer["difference"] < 1e-5, "the outputs are those of eager"
     return {**result.answer, "log": result.err}
 

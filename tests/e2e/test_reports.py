@@ -14,12 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.key_components import decode
 
 from .conftest import NAME, Built
-from .harness import ProgramResult, environment, run
+from .harness import SCALAR, ProgramResult, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -58,7 +57,7 @@ def hits(registry: Served) -> int:
 def start(
     place: Path, registry: Served, *arguments: str, prepared: bool = True, **more: str
 ) -> ProgramResult:
-    variables = {**QUICK, **registry.variables, **more}
+    variables = {**SCALAR, **registry.variables, **more}
     words = (f"name={NAME}", "small=1", *arguments)
     return run("serve.py", *words, place=place, prepared=prepared, **variables)
 
@@ -90,9 +89,9 @@ def test_a_hit_is_reported_and_shown(tmp_path: Path, registry: Served) -> None:
     assert (use["hit"], use["inert"], use.get("quarantined")) == (1, 0, None)
     assert use["saved"] == pytest.approx(result.answer["saved"], abs=0.5)
     assert use["facts"]["torch"]
-    explained = client("explain", NAME, **{**environment(tmp_path / "e"), **registry.variables})
+    explained = client("explain", NAME, **environment(tmp_path / "e"), **SCALAR, **registry.variables)
     assert explained.returncode == 0 and "1 hit" in explained.stdout, explained.stdout
-    as_json = client("explain", NAME, "--json", **{**environment(tmp_path / "e"), **registry.variables})
+    as_json = client("explain", NAME, "--json", **environment(tmp_path / "e"), **SCALAR, **registry.variables)
     [judged] = json.loads(as_json.stdout)["entries"]
     assert judged["entry"]["usefulness"][0]["starts"]["hit"] == 1
 
@@ -102,7 +101,7 @@ def test_a_start_that_is_offered_nothing_is_wanted(tmp_path: Path, registry: Ser
     url = f"{registry.url}/v1/namespaces/team/wanted?name=nothing"
     assert httpx.get(url, headers=reader).json()["rows"] == []
     more = {"CACHESVC_TOKEN": token(registry, "report")}
-    variables = {**QUICK, **registry.variables, **more}
+    variables = {**SCALAR, **registry.variables, **more}
     result = run("serve.py", "name=team/nothing", "small=1", place=tmp_path, **variables)
     assert result.answer["state"] == "miss", result.answer
     [row] = httpx.get(url, headers=reader).json()["rows"]
@@ -161,7 +160,7 @@ def test_a_killed_service_dies_at_once(tmp_path: Path, registry: Served) -> None
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**environment(tmp_path), **registry.variables},
+        env={**environment(tmp_path), **SCALAR, **registry.variables},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -189,7 +188,7 @@ def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, regist
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**environment(tmp_path), **registry.variables},
+        env={**environment(tmp_path), **SCALAR, **registry.variables},
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
         text=True,
@@ -221,7 +220,7 @@ def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_re
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"
         "print(json.dumps([plain(process().fingerprint), session.result.installed[0].revision]))\n"
     )
-    env = {**environment(tmp_path / "two"), **registry.variables, "CACHESVC_REPORT": "0"}
+    env = {**environment(tmp_path / "two"), **SCALAR, **registry.variables, "CACHESVC_REPORT": "0"}
     fingerprint, revision = json.loads(subprocess.check_output([sys.executable, "-c", code], env=env))
     first, second = token(registry, "report"), token(registry, "report")
     for number, secret in enumerate([first, first, second]):
@@ -237,7 +236,7 @@ def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_re
     after = start(tmp_path / "three", registry)
     assert after.answer["state"] == "miss"
     assert any("inert on the hosts of this environment" in reason for reason in after.answer["reasons"])
-    env = {**environment(tmp_path / "four"), **registry.variables}
+    env = {**environment(tmp_path / "four"), **SCALAR, **registry.variables}
     explained = client("explain", NAME, **env)
     assert (
         explained.returncode == 4 and "inert on the hosts of this environment (grad mode)" in explained.stdout

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.hooks.child_processes import python_path
 
 from .conftest import Built
-from .harness import environment, run
+from .harness import SCALAR, environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -59,7 +58,7 @@ def test_the_collector_is_restored_to_its_settings(tmp_path: Path, built: Built,
 
 def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, small: Built) -> None:
     (tmp_path / "none").mkdir()
-    result = _serve(tmp_path, small, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, **QUICK)
+    result = _serve(tmp_path, small, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, **SCALAR)
     assert result.answer["collector"]["held"] == 0, result.answer
 
 
@@ -106,7 +105,7 @@ def test_another_path_of_the_virtual_environment_counts_as_the_same_environment(
 
 def test_without_a_bundle_the_same_process_compiles(tmp_path: Path) -> None:
     """The counters can count: otherwise the tests above would prove nothing."""
-    result = run("serve.py", "when=never", "small=1", place=tmp_path, **QUICK)
+    result = run("serve.py", "when=never", "small=1", place=tmp_path, **SCALAR)
     observed = result.answer["observed"]
     assert (
         observed["torch"]["graphs_compiled"] >= 1
@@ -135,9 +134,8 @@ def test_a_capture_holds_exactly_the_files_that_its_process_produced(tmp_path: P
     out = tmp_path / "out.cachesvc"
 
     def build(*arguments: str) -> Any:
-        variables = {"TORCHINDUCTOR_CACHE_DIR": str(shared), "TMPDIR": built.headers}
         command = ("build.py", str(out), str(built.key_file), *arguments)
-        return run(*command, place=tmp_path, prepared=True, **variables)
+        return run(*command, place=tmp_path, prepared=True, TORCHINDUCTOR_CACHE_DIR=str(shared))
 
     theirs = built.files(built.bundle)
     made = build("team/function", "small")
@@ -150,7 +148,7 @@ def test_a_capture_holds_exactly_the_files_that_its_process_produced(tmp_path: P
 
 
 def test_an_attach_after_a_compile_serves_the_next_compile_and_says_so(tmp_path: Path, built: Built) -> None:
-    result = _serve(tmp_path, built, "when=late", compilers=True, TMPDIR=built.headers)
+    result = _serve(tmp_path, built, "when=late", compilers=True)
     answer = result.answer
     assert answer["state"] == "hit" and answer["same_as_builder"]
     assert any("before attach" in reason for reason in answer["reasons"])
@@ -169,7 +167,7 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
         place=tmp_path,
         prepared=True,
         CACHESVC_TRUSTED_KEYS=other,
-        **QUICK,
+        **SCALAR,
     )
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
@@ -177,17 +175,10 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
     assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
 
 
-def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, small: Built) -> None:
-    result = _serve(tmp_path, small, "small=1", compilers=True, ATEN_CPU_CAPABILITY="avx2", **QUICK)
-    answer = result.answer
-    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
-    assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]
-
-
 def test_workers_that_are_forked_right_after_attach_restore(tmp_path: Path, small: Built) -> None:
     """The thread of the restore imports then; a child would wait for ever for the lock of such a module."""
     for number in range(2):
-        given = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted}
+        given = {**SCALAR, "CACHESVC_TRUSTED_KEYS": small.trusted}
         result = run("early_fork.py", str(small.bundle), place=tmp_path / str(number), **given)
         lines = result.out.splitlines()
         assert result.code == 0 and len(lines) == 2, result

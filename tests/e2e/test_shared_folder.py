@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import open_bundle, replace_envelope
 from cachesvc_client.bundle.seal import SigningKey, strict_base64
 from cachesvc_client.wire.codec import parse_json
 from cachesvc_client.wire.manifest.records import MAX_ENVELOPE_BYTES, PAYLOAD_TYPE
 from tests.documents.markdown import DOCS, blocks
+
+from .harness import WARMED
 
 pytestmark = [
     pytest.mark.compiles,
@@ -60,7 +61,7 @@ class User:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.home),
             "TMPDIR": str(self.home),
-            **QUICK,
+            **WARMED,
             **variables,
         }
         groups = f"--groups={','.join(map(str, self.groups))}" if self.groups else "--clear-groups"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from .conftest import NAME
-from .harness import QUICK, ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .registries import Served
 
 pytestmark = pytest.mark.compiles
@@ -73,7 +73,7 @@ def dripping(registry: Served, dry: bool = False) -> Iterator[str]:
 
 
 def start(place: Path, registry: Served, url: str, deadline: float) -> ProgramResult:
-    variables = {**QUICK, **registry.variables, "CACHESVC_URL": url, "CACHESVC_DEADLINE": f"{deadline:g}"}
+    variables = {**SCALAR, **registry.variables, "CACHESVC_URL": url, "CACHESVC_DEADLINE": f"{deadline:g}"}
     words = (f"name={NAME}", "small=1")
     return run("serve.py", *words, place=place, prepared=True, **variables)
 

@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
-
 from .conftest import Built
-from .harness import ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 
 pytestmark = pytest.mark.compiles
 
@@ -24,7 +22,7 @@ FLAG = "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD"
 
 
 def _use(how: str, place: Path, small: Built, compilers: bool = False, **more: Any) -> ProgramResult:
-    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
+    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
     result = run("wrong.py", how, str(small.bundle), place=place, compilers=compilers, **variables)
     assert "Traceback" not in result.err, result.err
     assert max(result.answer["differences"]) < 1e-5, result.answer
@@ -122,7 +120,7 @@ def test_an_empty_cache_folder_that_is_read_only_is_reported(tmp_path: Path, sma
         before=_unwritable(own),
         CACHESVC_TRUSTED_KEYS=small.trusted,
         TORCHINDUCTOR_CACHE_DIR=str(own),
-        **QUICK,
+        **SCALAR,
     )
     assert result.code != 0 and "InductorError: PermissionError" in result.err
     assert f"not restored, this process compiles: install: {own}: Permission denied" in result.err

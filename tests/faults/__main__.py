@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import built_once
-from tests.e2e.harness import SCALAR
+from tests.e2e.harness import WARMED
 
 from .matrix import FAULTS, MOMENTS, RESULTS, injector, reference, run_cell
 
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     broken = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         root = Path(folder)
-        built = built_once(root, "function", "small", **SCALAR)
+        built = built_once(root, "function", "small", **WARMED)
         library = injector(root)
         expected = reference(root / "plain", library)
         for number, (fault, moment) in enumerate(wanted):

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.harness import SCALAR, environment, run
+from tests.e2e.harness import WARMED, environment, run
 from tests.prepared import COMPILES, prepared_python
 
 HERE = Path(__file__).parent
@@ -94,7 +94,7 @@ def injector(folder: Path) -> Path:
 
 def reference(place: Path, library: Path) -> dict[str, list[float]]:
     """Return what the service prints without cachesvc."""
-    return run(str(SERVICE), "trains=3", place=place, prepared=True, **SCALAR, LD_PRELOAD=str(library)).answer
+    return run(str(SERVICE), "trains=3", place=place, prepared=True, **WARMED, LD_PRELOAD=str(library)).answer
 
 
 def run_cell(
@@ -114,7 +114,7 @@ def run_cell(
     place.mkdir(parents=True)
     below = [place / "home/.cache/cachesvc", place / f"tmp/cachesvc-{os.geteuid()}"]
     variables = {
-        **SCALAR,
+        **WARMED,
         "LD_PRELOAD": str(library),
         "FAULT_BELOW": ":".join(map(str, below)),
         "FAULT_LOG": str(place / "failed"),

@@ -12,7 +12,7 @@ import pytest
 
 from cachesvc_client.kinds.whole_library import is_whole
 from tests.e2e.conftest import Built, built_once, folder_of_the_run
-from tests.e2e.harness import SCALAR, run
+from tests.e2e.harness import WARMED, run
 
 from .matrix import FAULTS, SERVICE, Cell, injector, reference, run_cell
 
@@ -50,7 +50,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if shutil.which("gcc") is None:
         pytest.skip("no gcc")
     folder = tmp_path_factory.mktemp("faults")
-    built = built_once(folder_of_the_run(request, tmp_path_factory), "scalar", "small", **SCALAR)
+    built = built_once(folder_of_the_run(request, tmp_path_factory), "scalar", "small", **WARMED)
     library = injector(folder)
     return Host(library, built, reference(folder / "plain", library))
 
@@ -90,7 +90,7 @@ def test_an_error_that_pytorch_has_without_cachesvc_is_raised_and_the_folder_is_
     tmp_path: Path, host: Host
 ) -> None:
     words = (f"bundle={host.built.bundle}", "moment=later compile", "fault=")
-    variables = {**SCALAR, "CACHESVC_TRUSTED_KEYS": host.built.trusted, "LD_PRELOAD": str(host.library)}
+    variables = {**WARMED, "CACHESVC_TRUSTED_KEYS": host.built.trusted, "LD_PRELOAD": str(host.library)}
     result = run(str(SERVICE), *words, place=tmp_path, prepared=True, compilers=False, **variables)
     assert result.code == 1 and "InductorError: InvalidCxxCompiler" in result.err, result.err[-3000:]
     assert "goes on in its own folder" not in result.err

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.hosts import trap
-from tests.e2e.harness import SCALAR, ProgramResult, run
+from tests.e2e.harness import WARMED, ProgramResult, run
 from tests.e2e.registries import Served
 
 HERE = Path(__file__).parent
@@ -103,6 +103,6 @@ def _start(
         timeout=_SECONDS,
         python=str(frameworks_python()),
         HF_HUB_OFFLINE="1",
-        **{**SCALAR, **env},
+        **{**WARMED, **env},
     )
     return Start(result)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import SCALAR, run
+from tests.e2e.harness import WARMED, run
 from tests.e2e.registries import Served, more
 
 from .framework import NOTHING, PROGRAMS, Start, frameworks_python, writing
@@ -45,7 +45,7 @@ def serving(
         python=str(frameworks_python()),
         before=network.enter,
         **{
-            **SCALAR,
+            **WARMED,
             **registry.variables,
             "CACHESVC_NAME": NAME,
             "CACHESVC_DEADLINE": "120",

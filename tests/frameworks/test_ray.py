@@ -15,7 +15,7 @@ from types import MappingProxyType
 import pytest
 
 from benchmarks.hosts import trap
-from tests.e2e.harness import SCALAR, run
+from tests.e2e.harness import WARMED, run
 from tests.e2e.registries import Served, more
 
 from .framework import NOTHING, PROGRAMS, Start, frameworks_python, writing
@@ -77,7 +77,7 @@ def job(
             before=network.enter,
             launcher=launcher,
             **{
-                **SCALAR,
+                **WARMED,
                 "RAY_TMPDIR": short,
                 "RAY_USAGE_STATS_ENABLED": "0",
                 "WORKER_VARIABLES": json.dumps(dict(worker)),

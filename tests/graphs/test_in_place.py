@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.prepared import prepared_python
 
 _ATTACH = "from cachesvc_client.graphs.released import in_place; in_place.watch()\n"
 _TORCH = "import torch\nfrom torch.nn import functional as F\n"
@@ -26,8 +30,10 @@ CHANGES = {
 
 
 def _answer(program: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return ran.stdout
+    """Return what a program prints. torch is imported already where the program would begin with that."""
+    late = program.startswith(_TORCH)
+    python = prepared_python(("torch",), os.environ) if late else [sys.executable]
+    return subprocess.run([*python, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -46,16 +52,21 @@ def test_torch_as_released_has_none_and_what_is_put_back_is_none(order: tuple[st
     assert "described={}, unknown=''" in answer, answer
 
 
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with what a builder judged of a torch that nobody changed."""
+    path = tmp_path_factory.mktemp("builder") / "judged"
+    write = f"from pathlib import Path; Path({str(path)!r}).write_bytes(comparison.judged())\n"
+    _answer(f"{_ATTACH}{_TORCH}from cachesvc_client.graphs.released import comparison; {write}")
+    return path
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_service_that_attaches_late_does_not_take_a_changed_function_for_the_builders(change: str) -> None:
-    judge = (
-        _ATTACH
-        + _TORCH
-        + "from cachesvc_client.graphs.released import comparison\nprint(comparison.judged().hex())"
-    )
-    builder = _answer(judge).split()[-1]
-    learn = "from cachesvc_client.graphs.released import signatures; "
-    learn += f"signatures.learn(bytes.fromhex('{builder}'))\n"
+def test_a_service_that_attaches_late_does_not_take_a_changed_function_for_the_builders(
+    change: str, builder: Path
+) -> None:
+    learn = "from cachesvc_client.graphs.released import signatures; from pathlib import Path; "
+    learn += f"signatures.learn(Path({str(builder)!r}).read_bytes())\n"
     text, name = CHANGES[change]
     answer = _answer(_TORCH + text + _ATTACH + learn + _ASK)
     assert name in answer and "unknown=''" not in answer, answer

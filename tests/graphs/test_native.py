@@ -13,7 +13,8 @@ import torch
 from torch._inductor.cpp_builder import get_cpp_compiler
 
 from cachesvc_client.graphs.released import native
-from tests.e2e.harness import environment
+from tests.e2e.harness import SCALAR, environment
+from tests.prepared import COMPILES, prepared_python
 
 SOURCE = Path(__file__).with_name("native.cpp")
 PROGRAM = str(Path(__file__).with_name("native_program.py"))
@@ -48,9 +49,11 @@ def changed(library: Path) -> Path:
 
 
 def keys(place: Path, library: Path, how: str) -> dict[str, str]:
+    variables = {**environment(place), **SCALAR, "TORCHINDUCTOR_CACHE_DIR": str(place / "cache")}
+    python = prepared_python(COMPILES, variables) if how == "plain" else [sys.executable]
     result = subprocess.run(
-        [sys.executable, PROGRAM, str(library), how],
-        env={**environment(place), "TORCHINDUCTOR_CACHE_DIR": str(place / "cache")},
+        [*python, PROGRAM, str(library), how],
+        env=variables,
         capture_output=True,
         text=True,
         check=False,

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK, clean_environment
+from benchmarks.hosts import clean_environment
 from cachesvc_client.environment.variables import is_eager_policy, parse_wait
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.frames.names import FRAME
 from cachesvc_client.kinds.frames.replay import eager_call
 from cachesvc_client.kinds.kind import ProcessCallbacks
+from tests.e2e.harness import WARMED
 
 PROGRAM = Path(__file__).with_name("eager_program.py")
 AFTER = ("function", "nested whole graph", "graph break")
@@ -27,7 +28,7 @@ AFTER = ("function", "nested whole graph", "graph break")
 
 @pytest.mark.compiles
 def test_calls_of_every_form_are_right_without_a_trace_and_compile_afterwards(tmp_path: Path) -> None:
-    own = {"CACHESVC_WAIT": "eager", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **QUICK}
+    own = {"CACHESVC_WAIT": "eager", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), **WARMED}
     result = subprocess.run(
         [sys.executable, str(PROGRAM), *AFTER],
         env={**clean_environment(), **own},

@@ -156,7 +156,7 @@ ROWS: list[Row] = [
     in_keys_since((2, 11), "CI=1", "retraced", CI="1"),
     process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""),
     in_keys_since(
-        (2, 12), "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
+        (2, 12), "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="0"
     ),
     in_keys_since((2, 12), "TORCH_COMPILE_DEBUG=1", "compiles", TORCH_COMPILE_DEBUG="1"),
     process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),

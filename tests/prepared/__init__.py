@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -50,6 +51,9 @@ programs."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_COLLECT_RARELY")
 """Variables that an interpreter has from this process. The last one lets it import the very tree under test,
 where that is not the one that is installed."""
+HEADERS, USER = "HEADERS_OF_TESTS", "somebody"
+"""The variable that names a TMPDIR, and the user: the processes of a run of tests share the precompiled
+headers of PyTorch's default cache folder there. With them a kernel compiles in a third of the time."""
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")
 """Variables with such a prefix that are read when they are needed."""
 
@@ -68,6 +72,27 @@ def prepared_python(modules: tuple[str, ...], environ: Mapping[str, str]) -> lis
     return [sys.executable, "-I", "-S", str(HERE / "command.py"), address]
 
 
+def share_headers(place: Path) -> None:
+    """Link the precompiled headers that a host with this TMPDIR makes to those of the run."""
+    shared = run_headers()
+    own = place / shared.parent.name
+    own.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        own.joinpath(shared.name).symlink_to(shared)
+
+
+@cache
+def run_headers() -> Path:
+    """Return the folder of the precompiled headers of this run of tests. It ends with the process that asked
+    first; the processes that this one starts have the same folder."""
+    if HEADERS not in os.environ:
+        os.environ[HEADERS] = tempfile.mkdtemp(prefix="headers-")
+        atexit.register(shutil.rmtree, os.environ[HEADERS], ignore_errors=True)
+    folder = Path(os.environ[HEADERS], f"torchinductor_{USER}", "precompiled_headers")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @cache
 def _interpreter(modules: tuple[str, ...], read_once: frozenset[tuple[str, str]]) -> str:
     """Return the address of an interpreter, which is started once in a process of tests and ends with it."""
@@ -76,7 +101,7 @@ def _interpreter(modules: tuple[str, ...], read_once: frozenset[tuple[str, str]]
     environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
     process = subprocess.Popen(
         [sys.executable, str(HERE / "interpreter.py"), address, *modules],
-        env={**environ, **dict(read_once)},
+        env={**environ, "TMPDIR": str(run_headers().parents[1]), "USER": USER, **dict(read_once)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
@@ -20,7 +19,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Name
-from tests.e2e.harness import environment
+from tests.e2e.harness import SCALAR, environment
 from tests.prepared import COMPILES, prepared_python
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -114,7 +113,7 @@ class Started:
 def running_python(program: str, *arguments: str, place: Path, **variables: str) -> Iterator[Started]:
     """Starts a program of `programs` on the node ``place``; it ends with the block. torch is imported
     already."""
-    environ = {**environment(place), **QUICK, "CACHESVC_REPORT": "0", **variables}
+    environ = {**environment(place), **SCALAR, "CACHESVC_REPORT": "0", **variables}
     process = subprocess.Popen(
         [*prepared_python(COMPILES, environ), str(PROGRAMS / program), *arguments],
         cwd=place,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from tests.e2e.conftest import built_once, folder_of_the_run
+from tests.e2e.harness import SCALAR
 
 from .attacker import Made
 from .attacks import attacks
@@ -24,7 +24,7 @@ NAME = "team-b/model"
 @pytest.fixture(scope="session")
 def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Team B's bundle of what `programs/service.py` compiles, built once for all workers."""
-    built = built_once(folder_of_the_run(request, tmp_path_factory), "honest", "small", name=NAME, **QUICK)
+    built = built_once(folder_of_the_run(request, tmp_path_factory), "honest", "small", name=NAME, **SCALAR)
     return Made(built.bundle, built.key)
 
 

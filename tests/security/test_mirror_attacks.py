@@ -14,6 +14,7 @@ import pytest
 from mirroring import Pair, bytes_out, eventually, metric, mirror_of, resolved
 from registry_making import Api, Publication, Server, make, ok, refused
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
@@ -81,7 +82,7 @@ def attach(pair: Pair, reader: Api, place: Path, **variables: str) -> dict[str, 
     place.mkdir(exist_ok=True)
     secret = reader.http.headers["authorization"].removeprefix("Bearer ")
     told = {"CACHESVC_URL": pair.mirror.url, "CACHESVC_TOKEN": secret, "CACHESVC_TRUST_ROOT": str(pair.root)}
-    return start("attached.py", json.dumps({"name": NAME}), place=place, **told, **variables)
+    return start("attached.py", json.dumps({"name": NAME}), place=place, **QUICK, **told, **variables)
 
 
 # An upstream that lies to the mirror.

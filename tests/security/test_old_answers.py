@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from registry_making import Publication, Server, make, ok, refused
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.environment.detect import detect
 from tests.e2e.registries import client
@@ -60,7 +61,7 @@ def attach(server: Server, team: str, place: Path, wrong_by: float = 0.0, **vari
     place.mkdir(exist_ok=True)
     trust = {"CACHESVC_URL": server.url, "CACHESVC_TRUSTED_KEYS": server.ready["trust"]}
     told = json.dumps({"name": f"{team}/model"})
-    variables = {**trust, "CACHESVC_TOKEN": server.token, **variables}
+    variables = {**QUICK, **trust, "CACHESVC_TOKEN": server.token, **variables}
     if wrong_by:
         return start("late_clock.py", str(wrong_by), told, place=place, **variables)
     return start("attached.py", told, place=place, **variables)

@@ -24,6 +24,7 @@ from cachesvc_client.wire.manifest.ancestors import Ancestor
 from cachesvc_client.wire.manifest.records import Manifest
 from cachesvc_client.wire.names import Lane, Name, Namespace, Target
 from cachesvc_client.wire.requests.protocol import ResolveRequest
+from tests.e2e.harness import SCALAR
 from tests.e2e.registries import Served, client, prepare, serve
 
 from .attacker import Made, start
@@ -177,7 +178,7 @@ def test_nothing_that_was_made_of_a_graph_of_a_lane_is_in_the_trunk(
     assert said["revisions"], said
     [graph] = {file.path.split("/")[-2] for file in untraced if file.path.startswith("fxgraph/")}
     place = tmp_path / "pulled"
-    pulled = client("pull", name, "--into", str(place), **registry.variables)
+    pulled = client("pull", name, "--into", str(place), **SCALAR, **registry.variables)
     assert pulled.returncode == 0, pulled.stderr
     [bundle] = place.glob("*.cachesvc")
     made = Made(bundle, SigningKey.load(Path(registry.signing_key)))

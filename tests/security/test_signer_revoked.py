@@ -11,6 +11,7 @@ import pytest
 from registry_making import Server
 
 from cachesvc_client.bundle.seal import SigningKey
+from tests.e2e.harness import SCALAR
 from tests.e2e.registries import client, prepare, serve
 from tests.services.ceph import Gateway
 
@@ -71,7 +72,7 @@ def test_a_warm_node_that_hit_refuses_5_seconds_after_the_revocation(
         sleep_until_5_seconds_after(moment)
         again = start("service.py", NAME, place=place, **variables)
         log = (place / "log").read_text()
-        explained = client("explain", NAME, **variables).stdout
+        explained = client("explain", NAME, **SCALAR, **variables).stdout
     assert f"its signer was revoked: {WHY}" in explained, explained
     assert (again["state"], again["revisions"]) == ("miss", []), again
     assert again["compilations"] > 0 and again["difference"] < 1e-5, again

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from registry_making import make
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
@@ -47,6 +48,7 @@ def attach(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             place=place,
             CACHESVC_TRUSTED_KEYS=f"*={key.public}",
             CACHESVC_STORE=str(store),
+            **QUICK,
             **variables,
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from registry_making import Publication, Server, make, ok
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config.login import login
 from cachesvc_client.config.settings import Config
@@ -70,7 +71,7 @@ def attach(server: Server, root: Path | None, place: Path, **variables: str) -> 
     """What a service on the node ``place`` says of its start."""
     place.mkdir(exist_ok=True)
     pinned = {"CACHESVC_TRUST_ROOT": str(root)} if root is not None else {}
-    url = {"CACHESVC_URL": server.url, "CACHESVC_TOKEN": server.token}
+    url = {**QUICK, "CACHESVC_URL": server.url, "CACHESVC_TOKEN": server.token}
     return start("attached.py", json.dumps({"name": NAME}), place=place, **url, **pinned, **variables)
 
 
@@ -177,7 +178,7 @@ def test_the_commands_hold_to_the_root(server: Server, root: Path, tmp_path: Pat
     pull = ("pull", NAME, "--into", str(tmp_path / "out"))
     done = client(*pull, **variables)
     assert done.returncode == 0, done.stderr
-    bundle = {**variables, "CACHESVC_BUNDLE": str(tmp_path / "out")}
+    bundle = {**variables, **QUICK, "CACHESVC_BUNDLE": str(tmp_path / "out")}
     offline = start("attached.py", json.dumps({"name": NAME}), place=tmp_path, **bundle)
     assert len(offline["installed"]) == 1, offline  # by the metadata that the pull has left
     signers(server, "remove", key)
@@ -197,7 +198,8 @@ def test_a_bundle_without_metadata_is_refused(server: Server, root: Path, tmp_pa
     pull = ("pull", NAME, "--into", str(tmp_path / "out"))
     assert client(*pull, **variables, **trusted).returncode == 0
     (tmp_path / "node").mkdir()
-    bundle = {**variables, "CACHESVC_TRUST_ROOT": str(root), "CACHESVC_BUNDLE": str(tmp_path / "out")}
+    out = str(tmp_path / "out")
+    bundle = {**variables, **QUICK, "CACHESVC_TRUST_ROOT": str(root), "CACHESVC_BUNDLE": out}
     words = ("attached.py", json.dumps({"name": NAME}))
     seen = start(*words, place=tmp_path / "node", **bundle)
     assert seen["installed"] == [] and "no trust metadata" in seen["problems"][-1], seen

@@ -66,16 +66,13 @@ def outcomes(patched: Path, *tests: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(
-    "hooked", [HOOKED[:1], pytest.param(HOOKED[1:], marks=pytest.mark.long)], ids=["keys", "rest"]
-)
-def test_the_tests_of_a_hook_pass_with_the_point_that_a_patch_adds(
-    patched: Path, tmp_path: Path, hooked: tuple[str, ...]
-) -> None:
-    assert outcomes(patched, *hooked, folder=tmp_path) == dict.fromkeys(hooked, "PASSED")
+@pytest.mark.long
+def test_the_tests_of_a_hook_pass_with_the_point_that_a_patch_adds(patched: Path, tmp_path: Path) -> None:
+    assert outcomes(patched, *HOOKED, folder=tmp_path) == dict.fromkeys(HOOKED, "PASSED")
 
 
 @pytest.mark.compiles
+@pytest.mark.long
 def test_without_hook_and_point_a_test_of_keys_fails(patched: Path, tmp_path: Path) -> None:
     (tmp_path / "ask_nothing").touch()
     assert outcomes(patched, HOOKED[0], folder=tmp_path) == {HOOKED[0]: "FAILED"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc_client.bundle.seal import SigningKey
-from tests.e2e.harness import PROGRAMS, SCALAR
+from tests.e2e.harness import PROGRAMS, WARMED
 
 HERE = Path(__file__).parent / "programs"
 SERVICE = HERE / "service.py"
@@ -39,7 +39,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
         "TMPDIR": str(place / "tmp"),
         "PYTHONPATH": str(PROGRAMS),
         "OMP_NUM_THREADS": "2",
-        **SCALAR,
+        **WARMED,
         **variables,
     }
 

@@ -22,7 +22,7 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.manifest.records import Workload
 from cachesvc_client.wire.names import Name, Target
-from tests.e2e.harness import PROGRAMS, SCALAR
+from tests.e2e.harness import PROGRAMS, WARMED
 from tests.made_torch import make_torch
 
 from .environments import python_of
@@ -158,7 +158,7 @@ def unproven_entry(place: Path, torch: str) -> dict[str, str]:
     draft = Draft(
         name=Name.parse("team/x"),
         target=Target("x"),
-        fingerprint={**detect({**os.environ, **SCALAR, "OMP_NUM_THREADS": "2"}), "torch": torch},
+        fingerprint={**detect({**os.environ, **WARMED, "OMP_NUM_THREADS": "2"}), "torch": torch},
         workload=Workload(script=Digest.of(b"x")),
         scopes=("host",),
     )

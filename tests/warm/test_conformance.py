@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import SCALAR, environment
+from tests.e2e.harness import WARMED, environment
 
 PROGRAM = Path(__file__).parent / "broken_torch.py"
 BROKEN = {
@@ -31,7 +31,7 @@ BROKEN = {
 def test_each_check_passes_here_and_notices_what_is_broken(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, PROGRAM],
-        env=environment(tmp_path, **SCALAR, TORCHINDUCTOR_COMPILE_THREADS="1"),
+        env=environment(tmp_path, **WARMED, TORCHINDUCTOR_COMPILE_THREADS="1"),
         capture_output=True,
         text=True,
         check=False,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from benchmarks.hosts import QUICK
 from cachesvc.warm.init import spec_text
 from cachesvc.warm.init.project import runs_when_imported
 from cachesvc.warm.spec.spec import load_spec
+from tests.e2e.harness import WARMED
 
 from .conftest import command
 
@@ -380,7 +380,7 @@ def test_what_init_writes_is_warmed_and_a_fresh_start_of_the_program_hits(regist
     (tmp_path / "models.py").write_text(MODELS)
     (tmp_path / "serve.py").write_text(PROGRAMS[form])
     name = f"team/init-{form.replace(' ', '-')}"
-    variables = {**registry, **QUICK, "OMP_NUM_THREADS": "1"}
+    variables = {**registry, **WARMED, "OMP_NUM_THREADS": "1"}
 
     def run(words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

@@ -32,7 +32,7 @@ runs = 1
 paths = ["{TINY}"]
 [target.env]
 OMP_NUM_THREADS = "1"
-TORCHINDUCTOR_VEC_ISA_OK = "1"
+TORCHINDUCTOR_VEC_ISA_OK = "0"
 TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
 """
 FINGERPRINT = {"torch": "2.13.0", "cpu_flags": ["avx", "avx2"], "cpu_isa": "avx2"}
