@@ -14,14 +14,17 @@ omitted. This module calls, imports and parses nothing of an application's, and 
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from . import asked, questions
+from . import asked, hash_seed, questions, registries, variables
+from .gathered import Gathered
+from .instructions import makes_names
 from .library import (
     has_code_of_library,
     is_kernel,
@@ -30,6 +33,7 @@ from .library import (
     remembers_a_call,
     stands_at_home,
 )
+from .memos import kept_results
 from .reading import (
     NOT_OF_CODE,
     OF_CLASS,
@@ -38,15 +42,18 @@ from .reading import (
     constant_value,
     has_attributes,
     held_by,
+    hooks_of,
     imported_by,
     is_code,
     names_in,
+    names_of_text,
     own_attributes,
     read_by,
     registered_with,
     settings_of_tuner,
 )
-from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
+from .states import has_state
+from .values import describe_plain, hidden_in, is_stack, is_tensor, place_of, plain_base, short, type_name
 
 MAX_FOLLOWED, _MOST, _NEAR = 2000, 1000, 100
 """Functions that wait, all that is followed, at most, and what is so if something is unknown."""
@@ -79,15 +86,13 @@ class FollowedCode:
         self.anything = False
         self.unknown = ""
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # referenced, so that no address is used again
+        self._all = Gathered()
         self._waiting: deque[Any] = deque()
         self._objects: list[tuple[Any, set[str]]] = []
-        self._names: set[str] = set()
-        self._constants: set[str] = set()
-        self._parts: set[str] = set()
-        self._silent: list[Any] = []
-        self._modules: list[types.ModuleType] = []
         self._by_name: set[int] = set()
+        self._read: set[str] = set()
+        self._attribute = ""
+        self._whole: set[int] = set()
         self._items = 0
         try:
             for root in roots:
@@ -117,16 +122,12 @@ class FollowedCode:
                 (self._class if isinstance(value, type) else self._function)(value)
                 if len(self._numbers) > _MOST:
                     self._doubt(f"more than {_MOST} functions, classes and objects")
-            if self.unknown or not self._read_attributes():
+            if self.unknown or not (self._read_attributes() or self._read_what_was_put()):
                 break
-        for place in questions.of_modules(self._modules, self._names):
+        for place in self._all.unknown():
             self._doubt(f"code that calls {place}")
-        if self._names & asked.ENVIRONMENT:
-            self.lines += asked.variables(self._constants, self._parts, self._names)
-        self.lines += asked.told(self._kept, self._names)
-        self.lines += map(str, asked.of_process().items())
         try:
-            self.lines += asked.states(self._silent, self._names)
+            self.lines += self._all.lines()
         except ValueError as error:
             self._doubt(str(error))
 
@@ -138,6 +139,13 @@ class FollowedCode:
             if self.unknown:
                 break
         return found
+
+    def _read_what_was_put(self) -> bool:
+        """Add what code of libraries reads that a program put there; return whether there was any."""
+        found = [(place, value) for place, value in self._all.values() if place not in self._read]
+        self._read.update(place for place, _ in found)
+        self.lines += [f"{place}: {self._text(value, 1)}" for place, value in found]
+        return bool(found)
 
     # Values ----------------------------------------------------------------------------------
 
@@ -155,7 +163,8 @@ class FollowedCode:
         if isinstance(value, types.ModuleType):
             if not known.is_library(value):
                 return self._object(value)
-            self._modules.append(value)
+            self._all.modules.append(value)
+            self._all.libraries.add(value.__name__)
             return f"module {value.__name__}"
         if isinstance(value, enum.Enum):
             own = [(name, self._text(one, depth + 1)) for name, one in asked.own_of_member(value)]
@@ -185,25 +194,30 @@ class FollowedCode:
         if (base := plain_base(value)) is not None:
             return f"{base.__repr__(value)} as {self._object(value)}"
         if (inner := held_by(value)) is not None:
+            if type(value) is functools._lru_cache_wrapper:
+                inner = [*inner, *kept_results(value, lambda one: FollowedCode([one]).digest)]
             kind = type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
             return f"{kind} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
     def _note_plain(self, value: Any) -> None:
         """Note what a value may mean to code beside its text: the name of a variable, a state, attributes."""
-        if type(value) is str:
-            self._constants.add(value)
-        elif asked.has_state(value):
-            self._silent.append(value)
-        elif is_tensor(value) and value.__dict__ and id(value) not in self._numbers:
+        if type(value) in (str, bytes):
+            self._all.constants.add(value if type(value) is str else value.decode("ascii", "replace"))
+        elif has_state(value):
+            self._all.silent.append(value)
+        if is_tensor(value) and id(value) not in self._numbers and (value.__dict__ or hooks_of(value)):
             self._by_name.add(self._number(value))
             self._objects.append((value, set()))
+            self.lines += [f"hook: {self._text(one, 1)}" for one in hooks_of(value)]
+        elif type(value).__module__ != "builtins":
+            self._all.kinds[type(value)] = None
 
     def _number(self, value: Any) -> int:
         """Return the number of a value, by which it is named when it is reached again."""
         if len(self._numbers) >= MAX_FOLLOWED * 20:
             self._doubt("more objects than a digest covers")
-        self._kept.append(value)
+        self._all.kept.append(value)
         return self._numbers.setdefault(id(value), len(self._numbers))
 
     def _function_text(self, function: types.FunctionType, number: int) -> str:
@@ -222,6 +236,8 @@ class FollowedCode:
 
     def _type(self, value: type) -> str:
         if is_library(value):
+            self._all.kinds[value] = None
+            self._all.libraries.add(value.__module__)
             put = [(name, self._text(one, 1)) for name, one in asked.put_into(value)]
             return f"class {type_name(value)} {put or ''}".rstrip()
         if (number := self._numbers.get(id(value))) is None:
@@ -262,13 +278,17 @@ class FollowedCode:
             # The order of an ordered dict is its own: `dict.items` does not see `move_to_end`.
             ordered = OrderedDict if isinstance(value, OrderedDict) else base
             items = list(ordered.items(value))
-            return (
-                f"{name} {[(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]}"
-            )
+            made = self._text(value.default_factory, depth + 1) if isinstance(value, defaultdict) else ""
+            texts = [(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]
+            return f"{name} {texts} {made}".rstrip()
         if base is list and is_stack(value):
             return "a stack"
-        texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
-        return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
+        items = list(base.__iter__(value))
+        if base in (set, frozenset):
+            self._all.sets.setdefault(self._attribute if depth == 1 else "", []).append(items)
+            return f"{name} {sorted(self._text(item, depth + 1) for item in sorted(items, key=place_of))}"
+        texts = [self._text(item, depth + 1) for item in items]
+        return f"{name} {texts}{f' of {value.maxlen}' if base is deque else ''}"
 
     # Objects ---------------------------------------------------------------------------------
 
@@ -287,17 +307,23 @@ class FollowedCode:
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
         """Add the attributes of an object that code names and that are new; return whether there were any."""
-        names = self._names - done
+        names = self._all.names - done
         number, found = self._numbers[id(value)], False
-        if self._names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
+        if self._all.names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
             names |= set(own_attributes(value)) - done
+        if self._all.makes_names and isinstance(value, type):
+            names |= set(type.__getattribute__(value, "__dict__")) - NOT_OF_CODE - done
+        elif id(value) in self._whole:
+            names |= set(vars(value)) - _OF_MODULE - done
         if not names:
             return False
         done |= names
         for name in sorted(names):
+            self._attribute = name
             for item in attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
                 found = True
+        self._attribute = ""
         if not found and not isinstance(value, (types.ModuleType, type)) and not has_attributes(value):
             self._doubt(f"an object of the type {type_name(type(value))}")
         return bool(names)
@@ -348,28 +374,43 @@ class FollowedCode:
     def _function(self, function: types.FunctionType) -> None:
         number, code, self.anything = self._numbers[id(function)], function.__code__, True
         self.lines += [f"function {number}", *self._code(code)]
+        self._all.codes.append(code)
         given = (function.__defaults__, function.__kwdefaults__)
         self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
         names = names_in(code)
+        for place in questions.of_names(code):
+            self._doubt(place)
         asks = f"{function.__module__}.{function.__qualname__}" not in questions.answered
-        self._names.update(names if asks else ())
+        self._all.names.update(names if asks else ())
         for name in names:
             self.lines += [f"operator {name}: {self._text(one)}" for one in self._named.get(name, ())]
         read = dict(read_by(function, names))
-        self.lines += asked.by_hash(code, read)
+        for name in makes_names(code):
+            self._all.makes_names = True
+            self._whole.add(id(read.get(name)))
+        self.lines += hash_seed.by_hash(code, read)
         for name, value in (*read.items(), *imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
             self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
+            if is_asked:
+                self._all.libraries.add(value.__name__)
             if asks:
                 self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):
-            if name != "__wrapped__" or isinstance(value, types.FunctionType):
+            if name != "__wrapped__" or name in self._all.names or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
 
     def _ask(self, function: Any) -> None:
         """Add the answer of a function of a library that does not answer by its arguments alone."""
         self.lines += [f"{place}: {self._text(one, 1)}" for place, one in asked.of_function(function)]
+        self._all.libraries.add(str(getattr(function, "__module__", None)))
         if place := questions.of_value(function):
+            self._doubt_call(place)
+
+    def _doubt_call(self, place: str) -> None:
+        if place in registries.PACKAGES:
+            self._all.packages.add(place)
+        else:
             self._doubt(f"code that calls {place}")
 
     def _asks(self, name: str, value: Any, code: types.CodeType) -> None:
@@ -377,24 +418,27 @@ class FollowedCode:
         for place, one in asked.of_module(value, code):
             self.lines.append(f"{place}: {self._text(one, 1)}")
         for place in questions.of_path(name, value, code):
-            self._doubt(f"code that calls {place}")
-        if asked.reads_environment(value, code):
-            self._names.update(asked.ENVIRONMENT)
-            self._constants.update(names_in(code))
-            self._parts.update(asked.parts_of_variables(code))
-            if asked.reads_all_variables(code):
+            self._doubt_call(place)
+        if variables.reads_environment(value, code):
+            self._all.names.update(variables.ENVIRONMENT)
+            self._all.constants.update(names_in(code))
+            self._all.parts.update(variables.parts_of_variables(code, name, value))
+            if variables.reads_all_variables(code):
                 self._doubt("code that reads the whole environment")
 
     def _code(self, code: types.CodeType) -> Iterator[str]:
-        arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
-        yield f"{arguments} {code.co_names} {code.co_code.hex()}"
+        arguments = f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}"
+        variables_of = f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
+        yield f"{arguments} {variables_of} {code.co_code.hex()}"
+        yield getattr(code, "co_exceptiontable", b"").hex()
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 yield from self._code(constant)
             else:
-                if isinstance(constant, str) and constant.isidentifier():
-                    self._names.add(constant)
+                if isinstance(constant, str):
+                    self._all.names.update(names_of_text(constant))
                 yield self._text(constant)
 
 
+_OF_MODULE = frozenset(("__builtins__", "__loader__", "__spec__", "__cached__", "__file__", "__name__", "__doc__"))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)

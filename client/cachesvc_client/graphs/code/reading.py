@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import dis
 import functools
+import re
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,9 @@ NOT_OF_CODE = frozenset(
     )
 )  # fmt: skip
 """Attributes of every class that decide nothing that the others do not."""
-OF_CLASS = ("__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__")
+OF_CLASS = (
+    "__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__", "_boundary_",
+)  # fmt: skip
 """Attributes of a class that are no code and decide how its objects are made and matched."""
 
 
@@ -169,10 +173,31 @@ _OF_FIELDS = ("name", "default", "default_factory", "init", "repr", "hash", "com
 """What a field of a dataclass decides; its type is an annotation."""
 
 
+def names_of_text(text: str) -> Iterator[str]:
+    """Yield the names of attributes in a constant of code: the text itself, or those that it formats."""
+    if text.isidentifier():
+        yield text
+    elif "{" in text and "." in text:
+        yield from _FORMATTED.findall(text)
+
+
+_FORMATTED = re.compile(r"\.([A-Za-z_]\w*)")
+
+
+def hooks_of(tensor: Any) -> list[Any]:
+    """Return the functions that run when a tensor gets its gradient."""
+    if not tensor.requires_grad:
+        return []
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return [one for hooks in held for one in (hooks or {}).values()]
+
+
 def own_attributes(value: Any) -> Iterator[str]:
     """Yield the names of the attributes that an object has by itself."""
     if isinstance(value, (types.ModuleType, type)):
         return
+    if isinstance(value, threading.local):
+        yield from threading.local.__getattribute__(value, "__dict__")
     with contextlib.suppress(AttributeError):
         yield from object.__getattribute__(value, "__dict__")
     for holder in type(value).__mro__:
@@ -188,10 +213,20 @@ def has_attributes(value: Any) -> bool:
     return True
 
 
+def _programs(cls: type) -> Iterator[type]:
+    """Yield the classes of a module that a program wrote."""
+    return (one for one in cls.__mro__ if one is not types.ModuleType and not is_library(one))
+
+
 def attribute_of(value: Any, name: str) -> list[Any]:
     """Return an attribute of an object without calling anything; an empty list if there is none."""
     if isinstance(value, types.ModuleType):
-        return [vars(value)[name]] if name in vars(value) else []
+        own = next((vars(one)[name] for one in _programs(type(value)) if name in vars(one)), vars(value))
+        return [*([vars(value)[name]] if name in vars(value) else ()), *(() if own is vars(value) else (own,))]
+    if isinstance(value, threading.local):  # another one in each thread
+        held = threading.local.__getattribute__(value, "__dict__")
+        if name in held:
+            return [held[name]]
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
         if isinstance(holder, type) and is_library(holder) and is_at_home(holder):

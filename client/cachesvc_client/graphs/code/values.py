@@ -53,6 +53,12 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def place_of(value: Any) -> str:
+    """Return a text by which the items of a set are alike in order in each process, as far as one has it."""
+    named = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    return f"{type_name(named)} {value!r}" if type(value) in _PLAIN else type_name(named)
+
+
 def plain_base(value: Any) -> Any:
     """Return the plain type that a program's class of a value is made of; ``None`` if there is none."""
     return next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
@@ -159,13 +165,19 @@ def _array(value: Any) -> str | None:
     if isinstance(value, numpy.generic):
         return f"numpy {value.dtype.str} {value.tobytes().hex()}"
     if type(value) is numpy.ufunc:
-        return f"numpy ufunc {value.__name__}"
+        return f"numpy ufunc {value.__name__}" if _is_own_ufunc(value) else None
     if type(value) is not numpy.ndarray:
         return None
     if value.size > MAX_ELEMENTS or value.dtype.hasobject:
         raise ValueError(f"an array of {value.size} elements")
     kept = f"{_array(value.dtype)} {value.shape} {value.strides} {value.flags.writeable}"
     return f"array {kept} {hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _is_own_ufunc(value: Any) -> bool:
+    """Return whether a function on arrays is of numpy or scipy, and not of a program's function."""
+    homes = (sys.modules.get(one) for one in ("numpy", "numpy._core.umath", "numpy.core.umath", "scipy.special"))
+    return any(getattr(home, value.__name__.partition(" ")[0], None) is value for home in homes)
 
 
 def _tensor(value: Any) -> str:

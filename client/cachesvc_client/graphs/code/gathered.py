@@ -1,0 +1,71 @@
+"""Gathers what all code that a digest follows has together, and describes what it asks for by that: a state
+counts only if some code has the name by which it is read."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import asked, hash_seed, questions, registries, settings, states, variables
+
+
+@dataclass
+class Gathered:
+    """Hold what code and values have together.
+
+    Attributes:
+        kept: All that is followed; referenced, so that no address is used again.
+        codes: The code of a program.
+        names: The names in the code.
+        constants: The texts in code and values.
+        parts: The texts out of which code may make the name of a variable.
+        silent: Values that decide nothing unless code asks for their state.
+        modules: Modules of libraries that code has under no name of its own.
+        kinds: Classes of libraries, each once.
+        libraries: The names of modules of libraries whose functions or classes code has.
+        packages: Which of the functions that ask for packages are called.
+        sets: The sets that stand in objects, by the names of the attributes.
+        makes_names: Whether some code reads attributes by names that it makes.
+    """
+
+    kept: list[Any] = field(default_factory=list)
+    codes: list[types.CodeType] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
+    silent: list[Any] = field(default_factory=list)
+    modules: list[types.ModuleType] = field(default_factory=list)
+    kinds: dict[type, None] = field(default_factory=dict)
+    libraries: set[str] = field(default_factory=set)
+    packages: set[str] = field(default_factory=set)
+    sets: dict[str, list[Any]] = field(default_factory=dict)
+    makes_names: bool = False
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield what a program registered or put where code of a library reads it, by place."""
+        yield from registries.handlers(self.constants, self.names)
+        yield from registries.of_json(self.names)
+        for kind in list(self.kinds):
+            yield from registries.copies(kind, self.names)
+            yield from asked.data_of(kind, self.names)
+        for module in sorted({name.partition(".")[0].lstrip("_") for name in self.libraries}):
+            yield from asked.put_into_package(module)
+
+    def unknown(self) -> Iterator[str]:
+        """Yield what the code may ask of modules that it reaches by no name of its own."""
+        return questions.of_modules(self.modules, self.names)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the states for which code asks. Raises ``ValueError`` with the reason for one that no text
+        describes."""
+        if self.names & variables.ENVIRONMENT:
+            yield from variables.variables(self.constants, self.parts, self.names)
+        yield from asked.told(self.kept, self.names)
+        yield from map(str, settings.of_process().items())
+        yield from settings.below(self.names)
+        yield from states.states(self.silent, self.names)
+        yield from hash_seed.orders(self.sets, self.codes)
+        yield from registries.registered((one for one in self.kinds if hasattr(one, "_abc_impl")), self.kept)
+        yield from registries.packages(self.constants, self.names, self.packages)
