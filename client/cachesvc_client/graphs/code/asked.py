@@ -20,7 +20,7 @@ from . import variables
 from .by_arguments import MODULES
 from .library import NOTHING, is_library, reached
 from .reading import names_in, texts_in
-from .values import type_name
+from .values import Undescribed, type_name
 
 _TOLD = (
     "__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "co_firstlineno", "co_filename",
@@ -47,7 +47,7 @@ def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
     names = names | {"__annotations__"} if names & _ANNOTATIONS else names
     names = names | {"__doc__"} if "getdoc" in names else names
     if "get_type_hints" in names and any(map(_has_texts, values)):
-        raise ValueError("annotations as texts")
+        raise Undescribed("annotations as texts")
     for name in (one for one in _TOLD if one in names):
         yield from (f"{name} {_text(_said(value, name))}" for value in values if _is_of_program(value))
     if "fields" in names or "__dataclass_fields__" in names:
@@ -107,7 +107,7 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
         name = place.rpartition(".")[2]
         if isinstance(value, type):
             yield from data_of(value, names)
-            if is_told(name, value):
+            if is_told(name, value) or hasattr(value, "_abc_impl"):
                 yield place, value
         elif place not in OF_PROCESS and is_told(name, value):
             yield place, value

@@ -18,17 +18,19 @@ import functools
 import os
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..released import known
 from . import asked, hash_seed, questions, registries, variables
 from .gathered import Gathered
 from .instructions import makes_names
+from .kernels import read_by_kernel, tuner_lines
 from .library import (
     has_code_of_library,
     is_kernel,
     is_library,
+    name_in_c,
     operator_name,
     remembers_a_call,
     stands_at_home,
@@ -39,7 +41,7 @@ from .reading import (
     OF_CLASS,
     attribute_of,
     cells_of,
-    constant_value,
+    code_lines,
     has_attributes,
     held_by,
     hooks_of,
@@ -50,10 +52,19 @@ from .reading import (
     own_attributes,
     read_by,
     registered_with,
-    settings_of_tuner,
 )
 from .states import has_state
-from .values import describe_plain, hidden_in, is_stack, is_tensor, place_of, plain_base, short, type_name
+from .values import (
+    Undescribed,
+    describe_plain,
+    hidden_in,
+    is_stack,
+    is_tensor,
+    place_of,
+    plain_base,
+    short,
+    type_name,
+)
 
 MAX_FOLLOWED, _MOST, _NEAR = 2000, 1000, 100
 """Functions that wait, all that is followed, at most, and what is so if something is unknown."""
@@ -98,6 +109,8 @@ class FollowedCode:
             for root in roots:
                 self.lines.append(self._text(root))
             self._follow_all()
+        except Undescribed as error:
+            self._doubt(str(error))
         except Exception as error:  # noqa: BLE001 - an object that answers in an odd way
             self._doubt(f"an object that cannot be read ({type(error).__name__})")
 
@@ -126,10 +139,7 @@ class FollowedCode:
                 break
         for place in self._all.unknown():
             self._doubt(f"code that calls {place}")
-        try:
-            self.lines += self._all.lines()
-        except ValueError as error:
-            self._doubt(str(error))
+        self.lines += self._all.lines()
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
@@ -246,21 +256,13 @@ class FollowedCode:
         return f"class {number}"
 
     def _c_function(self, value: Any, depth: int) -> str:
+        self._all.makes_names |= value is getattr
         holder = getattr(value, "__self__", None)
-        if (
-            holder is not None
-            and not isinstance(holder, (types.ModuleType, type))
-            and "pybind" not in type(holder).__module__
-        ):
+        is_of_object = holder is not None and not isinstance(holder, (types.ModuleType, type))
+        if is_of_object and "pybind" not in type(holder).__module__:
             return f"{value.__name__} of {self._text(holder, depth + 1)}"
-        owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
-        module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
-        module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
-        if not known.is_own_module(module):
-            if owner is not None and not is_library(owner):
-                return f"slot {getattr(value, '__name__', '')}"
-            return self._doubt(f"the C function {module}.{getattr(value, '__name__', '')}")
-        return f"C {module}.{getattr(value, '__qualname__', value)}"
+        name, is_known = name_in_c(value)
+        return name if is_known else self._doubt(name)
 
     def _container(self, value: Any, depth: int) -> str | None:
         """Return the text of a container; of one of a class of the application, its class and attributes
@@ -353,27 +355,22 @@ class FollowedCode:
         self.anything, function = True, value.fn
         if not isinstance(source := getattr(value, "src", None), str):
             self._text(function)
-            configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
-            self.lines += [line for line in configurations if " at 0x" not in line]
-            self.lines += [f"{part} {self._text(one, 1)}" for part, one in settings_of_tuner(value)]
+            self.lines += tuner_lines(value, lambda one: self._text(one, 1))
             return
-        self.lines.append(source)
-        constants = ""
-        if isinstance(function, types.FunctionType):
-            read = dict(read_by(function, names_in(function.__code__)))
-            plain = {name: constant_value(one) for name, one in read.items()}
-            constants = "\n".join(
-                f"{name}={one!r}" for name, one in plain.items() if type(one) in asked.PLAIN
-            )
-            self.lines.append(constants)
-            for one in read.values():
-                if is_kernel(one):
-                    self._text(one)
+        constants, kernels = read_by_kernel(function)
+        self.lines += [source, constants]
+        for one in kernels:
+            self._text(one)
         self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, str):
+            self._all.names.update(names_of_text(value))
+        return self._text(value)
 
     def _function(self, function: types.FunctionType) -> None:
         number, code, self.anything = self._numbers[id(function)], function.__code__, True
-        self.lines += [f"function {number}", *self._code(code)]
+        self.lines += [f"function {number}", *code_lines(code, self._constant)]
         self._all.codes.append(code)
         given = (function.__defaults__, function.__kwdefaults__)
         self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
@@ -420,25 +417,10 @@ class FollowedCode:
         for place in questions.of_path(name, value, code):
             self._doubt_call(place)
         if variables.reads_environment(value, code):
-            self._all.names.update(variables.ENVIRONMENT)
-            self._all.constants.update(names_in(code))
-            self._all.parts.update(variables.parts_of_variables(code, name, value))
-            if variables.reads_all_variables(code):
-                self._doubt("code that reads the whole environment")
-
-    def _code(self, code: types.CodeType) -> Iterator[str]:
-        arguments = f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}"
-        variables_of = f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
-        yield f"{arguments} {variables_of} {code.co_code.hex()}"
-        yield getattr(code, "co_exceptiontable", b"").hex()
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                yield from self._code(constant)
-            else:
-                if isinstance(constant, str):
-                    self._all.names.update(names_of_text(constant))
-                yield self._text(constant)
+            self._all.note_environment(name, value, code)
 
 
-_OF_MODULE = frozenset(("__builtins__", "__loader__", "__spec__", "__cached__", "__file__", "__name__", "__doc__"))
+_OF_MODULE = frozenset(
+    ("__builtins__", "__loader__", "__spec__", "__cached__", "__file__", "__name__", "__doc__")
+)
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)

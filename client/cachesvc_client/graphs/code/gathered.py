@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import asked, hash_seed, questions, registries, settings, states, variables
+from .reading import names_in
+from .values import Undescribed
 
 
 @dataclass
@@ -43,6 +45,14 @@ class Gathered:
     sets: dict[str, list[Any]] = field(default_factory=dict)
     makes_names: bool = False
 
+    def note_environment(self, name: str, value: Any, code: types.CodeType) -> None:
+        """Note that code reads the environment. Raises `Undescribed` where none can say which variables."""
+        self.names.update(variables.ENVIRONMENT)
+        self.constants.update(names_in(code))
+        self.parts.update(variables.parts_of_variables(code, name, value))
+        if variables.reads_all_variables(code):
+            raise Undescribed("code that reads the whole environment")
+
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield what a program registered or put where code of a library reads it, by place."""
         yield from registries.handlers(self.constants, self.names)
@@ -58,8 +68,7 @@ class Gathered:
         return questions.of_modules(self.modules, self.names)
 
     def lines(self) -> Iterator[str]:
-        """Yield the states for which code asks. Raises ``ValueError`` with the reason for one that no text
-        describes."""
+        """Yield the states for which code asks. Raises `Undescribed` for one that no text describes."""
         if self.names & variables.ENVIRONMENT:
             yield from variables.variables(self.constants, self.parts, self.names)
         yield from asked.told(self.kept, self.names)

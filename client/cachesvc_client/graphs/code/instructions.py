@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from .reading import codes_in
@@ -65,12 +65,16 @@ def makes_names(code: types.CodeType) -> tuple[str, ...]:
     under which that stands, and an empty text for anything else."""
     found: dict[str, None] = {}
     for one in codes_in(code):
-        if _WHOLE.intersection(one.co_names):
-            found[""] = None
-        if _BY_NAME.isdisjoint(one.co_names):
+        if (_BY_NAME | _WHOLE).isdisjoint(one.co_names):
             continue
         steps = list(dis.get_instructions(one))
         for number, step in enumerate(steps):
+            if step.argval in _WHOLE:
+                given = (
+                    (arguments(steps, number + 1) or ()) if is_name(step) else (steps[number - 1 : number],)
+                )
+                read = given[0][0] if given and len(given[0]) == 1 else None
+                found[read.argval if read is not None and is_name(read) else ""] = None
             if step.argval not in _BY_NAME:
                 continue
             given = arguments(steps, number + 1)

@@ -83,6 +83,19 @@ def _is_made_here(value: Any) -> bool:
     return bool(function.__closure__) or not known.is_known(function.__code__)
 
 
+def name_in_c(value: Any) -> tuple[str, bool]:
+    """Return the name of a function in C, and whether it is of a library; else what it is, in words."""
+    holder = getattr(value, "__self__", None)
+    owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
+    module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
+    module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
+    if known.is_own_module(module):
+        return f"C {module}.{getattr(value, '__qualname__', value)}", True
+    if owner is not None and not is_library(owner):
+        return f"slot {getattr(value, '__name__', '')}", True
+    return f"the C function {module}.{getattr(value, '__name__', '')}", False
+
+
 def reached(
     module: types.ModuleType, names: Collection[str], value_of: Callable[[types.ModuleType, str], Any]
 ) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .values import Undescribed
+
 _empty: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Caches that were empty -> the digests of their functions at that time."""
 _is_inside: list[bool] = []
@@ -21,7 +23,7 @@ _is_inside: list[bool] = []
 def kept_results(cache: Any, digest_of: Callable[[Any], str]) -> list[Any]:
     """Return the arguments and results that a cache keeps and that its function may not answer now.
 
-    ``digest_of``: what returns the digest of a function. Raises ``ValueError`` with the reason where the
+    ``digest_of``: what returns the digest of a function. Raises `Undescribed` with the reason where the
     results cannot be read.
     """
     if _is_inside:
@@ -38,7 +40,7 @@ def kept_results(cache: Any, digest_of: Callable[[Any], str]) -> list[Any]:
         _is_inside.pop()
     found = _pairs(cache)
     if len(found) != count:
-        raise ValueError("results of a cache that cannot be read")
+        raise Undescribed("results of a cache that cannot be read")
     return [tuple("marked" if type(one) is object else one for one in _parts(pair)) for pair in found]
 
 

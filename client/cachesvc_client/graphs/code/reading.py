@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,21 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 def names_in(code: types.CodeType) -> tuple[str, ...]:
     """Return the names in code and in the functions inside of it, each once."""
     return tuple(dict.fromkeys(name for one in codes_in(code) for name in one.co_names))
+
+
+def code_lines(code: types.CodeType, text: Callable[[Any], str]) -> Iterator[str]:
+    """Yield what code does, and the code of the functions inside of it, without its place in the source.
+
+    ``text``: what returns the text of a constant.
+    """
+    arguments = f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}"
+    names = f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
+    yield f"{arguments} {names} {code.co_code.hex()} {getattr(code, 'co_exceptiontable', b'').hex()}"
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from code_lines(constant, text)
+        else:
+            yield text(constant)
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
@@ -123,10 +138,6 @@ def file_digest(module: str) -> str:
         return short(Path(spec.origin).read_bytes().hex()) if spec is not None and spec.origin else "nothing"
     except (OSError, ValueError, ImportError):
         return "nothing"
-
-
-def constant_value(value: Any) -> Any:
-    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
 
 
 def registered_with(cls: type) -> Iterator[str]:
@@ -222,7 +233,10 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     """Return an attribute of an object without calling anything; an empty list if there is none."""
     if isinstance(value, types.ModuleType):
         own = next((vars(one)[name] for one in _programs(type(value)) if name in vars(one)), vars(value))
-        return [*([vars(value)[name]] if name in vars(value) else ()), *(() if own is vars(value) else (own,))]
+        return [
+            *([vars(value)[name]] if name in vars(value) else ()),
+            *(() if own is vars(value) else (own,)),
+        ]
     if isinstance(value, threading.local):  # another one in each thread
         held = threading.local.__getattribute__(value, "__dict__")
         if name in held:
@@ -246,18 +260,3 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
-
-
-def settings_of_tuner(tuner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a ``triton.autotune`` or ``triton.heuristics`` does to a launch beside its configurations:
-    the functions that give constants, the arguments that it resets, and the user's hooks. What it has
-    measured so far is omitted: it differs in each process."""
-    for part in ("values", "reset_to_zero", "restore_value"):
-        if held := getattr(tuner, part, None):
-            yield part, held
-    for part in ("pre_hook", "post_hook"):
-        if getattr(tuner, f"user_defined_{part}", False):
-            yield part, getattr(tuner, part)
-    for configuration in getattr(tuner, "configs", None) or ():
-        if hook := getattr(configuration, "pre_hook", None):
-            yield "pre_hook of a configuration", hook

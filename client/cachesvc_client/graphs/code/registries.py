@@ -15,7 +15,7 @@ from typing import Any
 
 from ..released import known
 from .asked import PLAIN, is_programs
-from .values import type_name
+from .values import Undescribed, type_name
 
 _ENCODES = frozenset(("encode", "decode", "str", "bytes", "bytearray", "open", "TextIOWrapper"))
 """Names with which code turns texts into bytes, or bytes into texts."""
@@ -72,15 +72,17 @@ def of_json(names: Set[str]) -> Iterator[tuple[str, Any]]:
 
 def packages(texts: Set[str], names: Set[str], asks: Set[str]) -> Iterator[str]:
     """Yield the versions of packages that these texts name, and whether there are such modules, as far as
-    code asks for one of both. Raises ``ValueError`` with the reason where others answer than files do."""
+    code asks for one of both. Raises `Undescribed` with the reason where others answer than files do."""
     if not asks:
         return
     if PACKAGES[1] in asks and names & _OF_SPEC:
-        raise ValueError("code that asks where a module is")
+        raise Undescribed("code that asks where a module is")
     for finder in sys.meta_path:
-        place = f"{getattr(finder, '__module__', '')}.{getattr(finder, '__qualname__', type(finder).__name__)}"
+        place = (
+            f"{getattr(finder, '__module__', '')}.{getattr(finder, '__qualname__', type(finder).__name__)}"
+        )
         if not place.startswith(_FINDERS):
-            raise ValueError(f"code that asks for packages, which {place} answers")
+            raise Undescribed(f"code that asks for packages, which {place} answers")
     for name in sorted(filter(_is_name, texts)):
         if PACKAGES[0] in asks:
             yield from (f"version {name} {one.version}" for one in _distributions(name)[:1])
@@ -88,7 +90,14 @@ def packages(texts: Set[str], names: Set[str], asks: Set[str]) -> Iterator[str]:
             yield from (f"module {name}",) if _is_there(name) else ()
 
 
-_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable___", "six.", "_virtualenv", "cachesvc_client.")
+_FINDERS = (
+    "_frozen_importlib",
+    "_distutils_hack",
+    "__editable___",
+    "six.",
+    "_virtualenv",
+    "cachesvc_client.",
+)
 
 
 def _is_name(text: str) -> bool:

@@ -39,7 +39,9 @@ def below(names: Set[str]) -> Iterator[str]:
     if (numpy := sys.modules.get("numpy")) is not None:
         errors = {name: does for name, does in numpy.geterr().items() if does in _RAISE}
         yield from (f"errors of numpy {errors}",) if errors else ()
-        options = {name: one for name, one in numpy.get_printoptions().items() if _NUMPY.get(name, one) != one}
+        options = {
+            name: one for name, one in numpy.get_printoptions().items() if _NUMPY.get(name, one) != one
+        }
         yield from (f"texts of numpy {options}",) if options else ()
     if (torch := sys.modules.get("torch._tensor_str")) is not None:
         now, usual = (str(vars(one)) for one in (torch.PRINT_OPTS, type(torch.PRINT_OPTS)()))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
-from .values import describe_plain, type_name
+from .values import Undescribed, describe_plain, type_name
 
 _LOGGER: dict[str, Callable[[Any], Any]] = {
     "level": lambda one: one.level,
@@ -65,7 +65,7 @@ def has_state(value: Any) -> bool:
 
 
 def states(values: Sequence[Any], names: Set[str]) -> Iterator[str]:
-    """Yield the states of such objects for which code has a name. Raises ``ValueError`` with the reason for
+    """Yield the states of such objects for which code has a name. Raises `Undescribed` with the reason for
     one that no text describes."""
     for value in values:
         asking, kind = _STATES[type_name(type(value))]
@@ -80,7 +80,7 @@ def states(values: Sequence[Any], names: Set[str]) -> Iterator[str]:
 
 def _plain(value: Any) -> str:
     if (text := describe_plain(value)) is None:
-        raise ValueError("an attribute of a logger")
+        raise Undescribed("an attribute of a logger")
     return text
 
 
@@ -109,4 +109,4 @@ def _state(kind: str, value: Any, asked: Set[str]) -> str:
         return f"{value.name} {value.origin}"
     if kind == "variable":
         return f"{value.__name__} {value.__constraints__} {value.__bound__}"
-    raise ValueError("a file")
+    raise Undescribed("a file")

@@ -43,6 +43,10 @@ MAX_ELEMENTS = 1 << 20
 """Elements of the largest tensor or array whose values are digested."""
 
 
+class Undescribed(ValueError):
+    """Is raised for what no text describes, with the reason in words."""
+
+
 def short(text: str) -> str:
     """Return twelve letters of a text's digest: enough to tell two versions of the text apart."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
@@ -176,7 +180,9 @@ def _array(value: Any) -> str | None:
 
 def _is_own_ufunc(value: Any) -> bool:
     """Return whether a function on arrays is of numpy or scipy, and not of a program's function."""
-    homes = (sys.modules.get(one) for one in ("numpy", "numpy._core.umath", "numpy.core.umath", "scipy.special"))
+    homes = (
+        sys.modules.get(one) for one in ("numpy", "numpy._core.umath", "numpy.core.umath", "scipy.special")
+    )
     return any(getattr(home, value.__name__.partition(" ")[0], None) is value for home in homes)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..released import known
 from .instructions import arguments
 from .reading import codes_in, names_in
+from .values import Undescribed
 
 ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
 """Names with which code reads variables of the environment."""
@@ -62,7 +63,7 @@ def parts_of_variables(code: types.CodeType, name: str, value: Any) -> Iterator[
     """Yield the texts in code out of which it may make the name of a variable: those that begin or end with
     ``_``, and those of which it makes one where it reads the environment.
 
-    ``name``, ``value``: by what the code reads it. Raises ``ValueError`` with the reason where it makes a name
+    ``name``, ``value``: by what the code reads it. Raises `Undescribed` with the reason where it makes a name
     of other things.
     """
     reads = ENVIRONMENT if isinstance(value, types.ModuleType) else ENVIRONMENT | {name}
@@ -102,7 +103,7 @@ def _made(steps: Sequence[dis.Instruction]) -> Iterator[str]:
         return
     is_cut = any("SUBSCR" in one.opname or "SLICE" in one.opname for one in steps)
     if is_cut or not found or not methods <= _MAKES:
-        raise ValueError("a variable of the environment whose name is made of other things")
+        raise Undescribed("a variable of the environment whose name is made of other things")
     yield from found
     if "upper" in methods:
         yield from (one.upper() for one in found)
