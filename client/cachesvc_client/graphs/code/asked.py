@@ -19,7 +19,7 @@ from ..released import known
 from . import variables
 from .by_arguments import MODULES
 from .library import NOTHING, is_library, reached
-from .reading import names_in, texts_in
+from .reading import has_attributes, names_in, own_attributes, texts_in
 from .values import Undescribed, type_name
 
 _TOLD = (
@@ -29,6 +29,8 @@ _TOLD = (
 """What a function or a class says of itself."""
 _MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
 """Names with which code asks what a class has, or what is made of it."""
+_ORDERED = frozenset(("dir", "vars", "getmembers", "__dict__"))
+"""Names with which code reads attributes one after the other."""
 _ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
 """Names with which code reads annotations."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -53,9 +55,11 @@ def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
     if "fields" in names or "__dataclass_fields__" in names:
         tables = [vars(one).get("__dataclass_fields__", {}) for one in values if isinstance(one, type)]
         yield from (f"types {[_text(one.type) for one in table.values()]}" for table in tables if table)
+    classes = [one for one in values if isinstance(one, type)]
+    if names & _ORDERED:
+        yield from (f"order {list(own_attributes(value))}" for value in values if has_attributes(value))
+        yield from (f"has {list(vars(one))}" for one in classes)
     if names & _MEMBERS:
-        classes = [one for one in values if isinstance(one, type)]
-        yield from (f"has {sorted(vars(one))}" for one in classes)
         yield from (f"below {sorted(map(type_name, type.__subclasses__(one)))}" for one in classes)
 
 
@@ -234,6 +238,14 @@ def rules_of(cls: type) -> Iterator[tuple[str, Any]]:
     ):
         if (rule := getattr(sys.modules.get(module), table, {}).get(cls)) is not None:
             yield f"{module}.{table}", rule
+
+
+def global_hooks() -> Iterator[tuple[str, Any]]:
+    """Yield the hooks that a program set on all of torch's modules."""
+    module = sys.modules.get("torch.nn.modules.module")
+    for name, value in vars(module).items() if module is not None else ():
+        if name.startswith("_global_") and name.endswith("_hooks") and value:
+            yield name, list(value.values())
 
 
 def is_programs(function: types.FunctionType) -> bool:

@@ -73,8 +73,11 @@ _DEEPEST = 20
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
 _ALL_ATTRIBUTES = frozenset(
-    ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
-)
+    (
+        "vars", "__dict__", "dir", "getattr", "hasattr", "asdict", "astuple", "fields", "copy", "deepcopy",
+        "dumps", "dump", "pformat", "pprint",
+    )
+)  # fmt: skip
 """Names with which code reads attributes of an object that it does not name."""
 
 
@@ -302,7 +305,11 @@ class FollowedCode:
             number = self._number(value)
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
+            if self._all.makes_names:
+                self._whole.add(id(value))
             return f"module {number}"
+        if is_of_subclass(value):
+            self.lines.append(f"{number} {data_of_subclass(value)}")
         if (kind := hidden_in(value)) is not None:
             self._doubt(f"an object of the type {type_name(kind)}")
         return f"object {number} of {self._text(type(value))}"

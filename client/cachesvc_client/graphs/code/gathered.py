@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import asked, hash_seed, questions, registries, settings, states, variables
+from .instructions import makes_packages
 from .reading import names_in
 from .values import Undescribed
 
@@ -57,6 +58,7 @@ class Gathered:
         """Yield what a program registered or put where code of a library reads it, by place."""
         yield from registries.handlers(self.constants, self.names)
         yield from registries.of_json(self.names)
+        yield from asked.global_hooks()
         for kind in list(self.kinds):
             yield from registries.copies(kind, self.names)
             yield from asked.data_of(kind, self.names)
@@ -77,4 +79,6 @@ class Gathered:
         yield from states.states(self.silent, self.names)
         yield from hash_seed.orders(self.sets, self.codes)
         yield from registries.registered((one for one in self.kinds if hasattr(one, "_abc_impl")), self.kept)
+        if self.packages and any(map(makes_packages, self.codes)):
+            raise Undescribed("code that makes the name of a package")
         yield from registries.packages(self.constants, self.names, self.packages)

@@ -13,9 +13,10 @@ from .reading import codes_in
 _NAMES = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF")
 """Names of the instructions that load what stands under a name outside of a function."""
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
-_BY_NAME = frozenset(("getattr", "attrgetter", "methodcaller"))
+_BY_NAME = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
+_OF_TWO = ("getattr", "hasattr")
 """Functions that read an attribute whose name is an argument, and at which place it is: the last of two."""
-_WHOLE = frozenset(("vars", "__dict__", "__getattribute__", "getmembers", "getattr_static"))
+_WHOLE = frozenset(("vars", "dir", "__dict__", "__getattribute__", "getmembers", "getattr_static"))
 """Names with which code reads attributes of anything by names that it makes."""
 
 
@@ -80,10 +81,28 @@ def makes_names(code: types.CodeType) -> tuple[str, ...]:
             given = arguments(steps, number + 1)
             if given is None or not given:
                 found[""] = None
-            elif not _is_constant(given[1 if step.argval == "getattr" and len(given) > 1 else 0]):
-                read = given[0][0] if step.argval == "getattr" and len(given[0]) == 1 else None
+            elif not _is_constant(given[1 if step.argval in _OF_TWO and len(given) > 1 else 0]):
+                read = given[0][0] if step.argval in _OF_TWO and len(given[0]) == 1 else None
                 found[read.argval if read is not None and is_name(read) else ""] = None
     return tuple(found)
+
+
+def makes_packages(code: types.CodeType) -> bool:
+    """Return whether code asks for a package, or for a module, by a name that it makes."""
+    for one in codes_in(code):
+        if _OF_PACKAGES.isdisjoint(one.co_names):
+            continue
+        steps = list(dis.get_instructions(one))
+        for number, step in enumerate(steps):
+            if step.argval in _OF_PACKAGES and step.opname.startswith("LOAD_"):
+                is_of_it = steps[number + 1].opname in ("LOAD_ATTR", "LOAD_METHOD")
+                given = None if is_of_it else arguments(steps, number + 1)
+                if given and any(not item.opname.startswith("LOAD_") for item in given[0]):
+                    return True
+    return False
+
+
+_OF_PACKAGES = frozenset(("version", "find_spec"))
 
 
 def _is_constant(steps: Sequence[dis.Instruction]) -> bool:

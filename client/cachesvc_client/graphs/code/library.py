@@ -18,7 +18,21 @@ NOTHING = object()
 def has_code_of_library(value: Any) -> bool:
     """Return whether code that is not followed may read any attribute of an object."""
     is_holder = isinstance(value, (types.ModuleType, type)) or type(value) is types.SimpleNamespace
-    return not is_holder and is_library(type(value))
+    return not is_holder and (is_library(type(value)) or any(map(_has_state, type(value).__mro__)))
+
+
+def _has_state(cls: type) -> bool:
+    """Return whether a class of the interpreter's, which is not followed, has attributes of its own."""
+    names = type.__getattribute__(cls, "__dict__")
+    is_of_interpreter = cls.__module__.partition(".")[0] in _STDLIB
+    return (
+        is_of_interpreter
+        and is_library(cls)
+        and bool(names.get("__slots__") or isinstance(names.get("__init__"), types.FunctionType))
+    )
+
+
+_STDLIB = sys.stdlib_module_names - {"abc", "typing", "enum", "builtins"}
 
 
 def operator_name(value: Any) -> str:

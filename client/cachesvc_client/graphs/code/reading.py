@@ -32,6 +32,7 @@ NOT_OF_CODE = frozenset(
 """Attributes of every class that decide nothing that the others do not."""
 OF_CLASS = (
     "__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__", "_boundary_",
+    "_member_names_", "_value2member_map_",
 )  # fmt: skip
 """Attributes of a class that are no code and decide how its objects are made and matched."""
 
@@ -75,14 +76,14 @@ def cells_of(function: types.FunctionType) -> dict[str, Any]:
 
 def read_by(function: types.FunctionType, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yield what a function reads outside of itself, by name."""
-    cells = cells_of(function)
+    cells, builtin = cells_of(function), getattr(function, "__builtins__", vars(builtins))
     for name in dict.fromkeys((*cells, *names)):
         if name in cells:
             yield name, cells[name]
         elif name in function.__globals__:
             yield name, function.__globals__[name]
-        elif name in vars(builtins):
-            yield name, vars(builtins)[name]
+        elif name in builtin:
+            yield name, builtin[name]
 
 
 def texts_in(code: types.CodeType) -> Iterator[str]:

@@ -115,7 +115,9 @@ def _is_there(name: str) -> bool:
     parent = name.rpartition(".")[0]
     places = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     if parent and places is None:
+        if _is_there(parent):
+            raise Undescribed("code that asks for a module in a package that is not loaded")
         return False
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(ImportError, ValueError):
         return PathFinder.find_spec(name, places) is not None
     return False
