@@ -1,5 +1,5 @@
-"""Describes what code below Dynamo reads of libraries, for the digest of that code: values in their modules and
-classes, answers of functions that return a setting, and what functions and classes say of themselves.
+"""Describes what code below Dynamo reads of libraries, for the digest of that code: values in their modules
+and classes, answers of functions that return a setting, and what functions and classes say of themselves.
 
 Nothing of an application's is called.
 """
@@ -160,6 +160,11 @@ _ANSWERS = frozenset(
 """Functions of libraries that answer with a setting of the process, and do nothing else."""
 
 
+_ANSWERING: dict[str, list[str]] = {}
+for _place in _ANSWERS:
+    _ANSWERING.setdefault(_place.rpartition(".")[2], []).append(_place.rpartition(".")[0])
+
+
 def _of_function(place: str, function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the answer of a function of a library that returns a setting."""
     is_own = known.is_c_function(function) or (
@@ -197,8 +202,8 @@ def place_of(function: Any) -> str:
     """Return where a function stands."""
     if function is os.getenv:
         return "os.getenv"
-    for place in _ANSWERS:
-        module, _, name = place.rpartition(".")
+    for module in _ANSWERING.get(name := getattr(function, "__name__", ""), ()):
+        place = f"{module}.{name}"
         if vars(sys.modules.get(module, types)).get(name) is function:
             return place
     return f"{function.__module__}.{function.__name__}"

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from . import asked, hash_seed, questions, registries, variables
+from . import asked, hash_seed, questions, reading, registries, values, variables
 from .gathered import Gathered
 from .instructions import makes_names
 from .kernels import read_by_kernel, tuner_lines
@@ -36,35 +36,7 @@ from .library import (
     stands_at_home,
 )
 from .memos import kept_results
-from .reading import (
-    NOT_OF_CODE,
-    OF_CLASS,
-    attribute_of,
-    cells_of,
-    code_lines,
-    has_attributes,
-    held_by,
-    hooks_of,
-    imported_by,
-    is_code,
-    names_in,
-    names_of_text,
-    own_attributes,
-    read_by,
-    registered_with,
-)
 from .states import has_state
-from .values import (
-    Undescribed,
-    describe_plain,
-    hidden_in,
-    is_stack,
-    is_tensor,
-    place_of,
-    plain_base,
-    short,
-    type_name,
-)
 
 MAX_FOLLOWED, _MOST, _NEAR = 2000, 1000, 100
 """Functions that wait, all that is followed, at most, and what is so if something is unknown."""
@@ -112,7 +84,7 @@ class FollowedCode:
             for root in roots:
                 self.lines.append(self._text(root))
             self._follow_all()
-        except Undescribed as error:
+        except values.Undescribed as error:
             self._doubt(str(error))
         except Exception as error:  # noqa: BLE001 - an object that answers in an odd way
             self._doubt(f"an object that cannot be read ({type(error).__name__})")
@@ -120,11 +92,11 @@ class FollowedCode:
     @property
     def digest(self) -> str:
         """Return twelve letters of the digest of all lines."""
-        return short("\n".join(self.lines))
+        return values.short("\n".join(self.lines))
 
     def digest_without(self, name: str) -> str:
         """Return the digest of all lines without the name of an operator, as torch writes it there."""
-        return short("\n".join(self.lines).replace(name, "").replace(name.replace("::", "_"), ""))
+        return values.short("\n".join(self.lines).replace(name, "").replace(name.replace("::", "_"), ""))
 
     def _doubt(self, what: str) -> str:
         self.unknown = self.unknown or what
@@ -146,12 +118,8 @@ class FollowedCode:
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
-        found = False
-        for value, done in list(self._objects):
-            found |= self._attributes(value, done)
-            if self.unknown:
-                break
-        return found
+        found = [self._attributes(*one) for one in list(self._objects) if not self.unknown]
+        return any(found)
 
     def _read_what_was_put(self) -> bool:
         """Add what code of libraries reads that a program put there; return whether there was any."""
@@ -160,12 +128,10 @@ class FollowedCode:
         self.lines += [f"{place}: {self._text(value, 1)}" for place, value in found]
         return bool(found)
 
-    # Values ----------------------------------------------------------------------------------
-
     def _text(self, value: Any, depth: int = 0) -> str:
         """Return a value's text, and have the code in it followed."""
         try:
-            plain = describe_plain(value)
+            plain = values.describe_plain(value)
         except ValueError as error:
             return self._doubt(str(error))
         if plain is not None:
@@ -191,8 +157,7 @@ class FollowedCode:
             self._ask(value)
         if known.is_c_function(value):
             return self._c_function(value, depth)
-        operator = operator_name(value)
-        if operator:
+        if operator := operator_name(value):
             for one in self._named.get(operator.partition("::")[2].partition(".")[0], ()):
                 self._text(one)
             return f"operator {operator}"
@@ -204,12 +169,14 @@ class FollowedCode:
             return self._function_text(value, number)
         if (container := self._container(value, depth)) is not None:
             return container
-        if (base := plain_base(value)) is not None:
+        if (base := values.plain_base(value)) is not None:
             return f"{base.__repr__(value)} as {self._object(value)}"
-        if (inner := held_by(value)) is not None:
+        if (inner := reading.held_by(value)) is not None:
             if type(value) is functools._lru_cache_wrapper:
                 inner = [*inner, *kept_results(value, lambda one: FollowedCode([one]).digest)]
-            kind = type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+            kind = (
+                values.type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+            )
             return f"{kind} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
@@ -219,10 +186,14 @@ class FollowedCode:
             self._all.constants.add(value if type(value) is str else value.decode("ascii", "replace"))
         elif has_state(value):
             self._all.silent.append(value)
-        if is_tensor(value) and id(value) not in self._numbers and (value.__dict__ or hooks_of(value)):
+        if (
+            values.is_tensor(value)
+            and id(value) not in self._numbers
+            and (value.__dict__ or reading.hooks_of(value))
+        ):
             self._by_name.add(self._number(value))
             self._objects.append((value, set()))
-            self.lines += [f"hook: {self._text(one, 1)}" for one in hooks_of(value)]
+            self.lines += [f"hook: {self._text(one, 1)}" for one in reading.hooks_of(value)]
         elif type(value).__module__ != "builtins":
             self._all.kinds[type(value)] = None
 
@@ -236,7 +207,7 @@ class FollowedCode:
     def _function_text(self, function: types.FunctionType, number: int) -> str:
         if known.is_known(function.__code__):
             if not stands_at_home(function):
-                for name, value in cells_of(function).items():
+                for name, value in reading.cells_of(function).items():
                     if not remembers_a_call(function, name, value):
                         self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
                 self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
@@ -252,7 +223,7 @@ class FollowedCode:
             self._all.kinds[value] = None
             self._all.libraries.add(value.__module__)
             put = [(name, self._text(one, 1)) for name, one in asked.put_into(value)]
-            return f"class {type_name(value)} {put or ''}".rstrip()
+            return f"class {values.type_name(value)} {put or ''}".rstrip()
         if (number := self._numbers.get(id(value))) is None:
             number = self._number(value)
             self._waiting.append(value)
@@ -286,32 +257,31 @@ class FollowedCode:
             made = self._text(value.default_factory, depth + 1) if isinstance(value, defaultdict) else ""
             texts = [(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]
             return f"{name} {texts} {made}".rstrip()
-        if base is list and is_stack(value):
+        if base is list and values.is_stack(value):
             return "a stack"
         items = list(base.__iter__(value))
         if base in (set, frozenset):
-            self._all.sets.setdefault(self._attribute if depth == 1 else "", []).append(items)
-            return f"{name} {sorted(self._text(item, depth + 1) for item in sorted(items, key=place_of))}"
+            if depth > 1 or (depth and self._attribute):  # what stands under a name has code that says more
+                self._all.sets.setdefault(self._attribute if depth == 1 else "", []).append([*items])
+            items.sort(key=values.place_of)
+            return f"{name} {sorted(self._text(item, depth + 1) for item in items)}"
         texts = [self._text(item, depth + 1) for item in items]
         return f"{name} {texts}{f' of {value.maxlen}' if base is deque else ''}"
 
-    # Objects ---------------------------------------------------------------------------------
-
     def _object(self, value: Any) -> str:
         """Return the text of another object. Its attributes are read once the code that names them is."""
-        if (number := self._numbers.get(id(value))) is None or not any(
-            value is one for one, _ in self._objects
-        ):
+        number = self._numbers.get(id(value))
+        if number is None or not any(value is one for one, _ in self._objects):
             number = self._number(value)
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
             if self._all.makes_names:
                 self._whole.add(id(value))
             return f"module {number}"
-        if is_of_subclass(value):
-            self.lines.append(f"{number} {data_of_subclass(value)}")
-        if (kind := hidden_in(value)) is not None:
-            self._doubt(f"an object of the type {type_name(kind)}")
+        if values.is_of_subclass(value):
+            self.lines.append(f"{number} {values.data_of_subclass(value)}")
+        if (kind := values.hidden_in(value)) is not None:
+            self._doubt(f"an object of the type {values.type_name(kind)}")
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
@@ -319,9 +289,9 @@ class FollowedCode:
         names = self._all.names - done
         number, found = self._numbers[id(value)], False
         if self._all.names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
-            names |= set(own_attributes(value)) - done
+            names |= set(reading.own_attributes(value)) - done
         if self._all.makes_names and isinstance(value, type):
-            names |= set(type.__getattribute__(value, "__dict__")) - NOT_OF_CODE - done
+            names |= set(type.__getattribute__(value, "__dict__")) - reading.NOT_OF_CODE - done
         elif id(value) in self._whole:
             names |= set(vars(value)) - _OF_MODULE - done
         if not names:
@@ -329,12 +299,13 @@ class FollowedCode:
         done |= names
         for name in sorted(names):
             self._attribute = name
-            for item in attribute_of(value, name):
+            for item in reading.attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
                 found = True
         self._attribute = ""
-        if not found and not isinstance(value, (types.ModuleType, type)) and not has_attributes(value):
-            self._doubt(f"an object of the type {type_name(type(value))}")
+        is_holder = isinstance(value, (types.ModuleType, type))
+        if not found and not is_holder and not reading.has_attributes(value):
+            self._doubt(f"an object of the type {values.type_name(type(value))}")
         return bool(names)
 
     def _class(self, cls: type) -> None:
@@ -345,17 +316,15 @@ class FollowedCode:
         self.lines.append(f"class {number} of {self._text(type(cls))}: {bases}")
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
+            if name != "__match_args__" and (name in reading.NOT_OF_CODE or name == "_abc_impl"):
                 continue
-            if is_code(value) or name in OF_CLASS:
+            if reading.is_code(value) or name in reading.OF_CLASS:
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
-            self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
+            self.lines.append(f"{number} registers {sorted(reading.registered_with(cls))}")
         for rule, value in asked.rules_of(cls):
             self.lines.append(f"{number} by {rule}: {self._text(value, 1)}")
-        self._objects.append((cls, set(NOT_OF_CODE)))
-
-    # Code ------------------------------------------------------------------------------------
+        self._objects.append((cls, set(reading.NOT_OF_CODE)))
 
     def _kernel(self, value: Any) -> None:
         """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
@@ -368,36 +337,35 @@ class FollowedCode:
         self.lines += [source, constants]
         for one in kernels:
             self._text(one)
-        self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
+        self.kernels[str(getattr(function, "__name__", "kernel"))] = values.short(f"{source}\n{constants}")
 
     def _constant(self, value: Any) -> str:
         if isinstance(value, str):
-            self._all.names.update(names_of_text(value))
+            self._all.names.update(reading.names_of_text(value))
         return self._text(value)
 
     def _function(self, function: types.FunctionType) -> None:
         number, code, self.anything = self._numbers[id(function)], function.__code__, True
-        self.lines += [f"function {number}", *code_lines(code, self._constant)]
+        self.lines += [f"function {number}", *reading.code_lines(code, self._constant)]
         self._all.codes.append(code)
         given = (function.__defaults__, function.__kwdefaults__)
         self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
-        names = names_in(code)
+        names = reading.names_in(code)
         for place in questions.of_names(code):
             self._doubt(place)
         asks = f"{function.__module__}.{function.__qualname__}" not in questions.answered
         self._all.names.update(names if asks else ())
         for name in names:
             self.lines += [f"operator {name}: {self._text(one)}" for one in self._named.get(name, ())]
-        read = dict(read_by(function, names))
+        read = dict(reading.read_by(function, names))
         for name in makes_names(code):
             self._all.makes_names = True
             self._whole.add(id(read.get(name)))
         self.lines += hash_seed.by_hash(code, read)
-        for name, value in (*read.items(), *imported_by(function)):
+        for name, value in (*read.items(), *reading.imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
             self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
-            if is_asked:
-                self._all.libraries.add(value.__name__)
+            self._all.libraries.update((value.__name__,) if is_asked else ())
             if asks:
                 self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):

@@ -54,7 +54,9 @@ def _pairs(cache: Any) -> list[tuple[Any, Any]]:
     refers to the key, the result and the class of each of its links."""
     held = gc.get_referents(cache)
     found = []
-    for key, result, kind in zip(held[1::3], held[2::3], held[3::3]):  # after the class of the cache
+    for key, result, kind in zip(
+        held[1::3], held[2::3], held[3::3], strict=False
+    ):  # after the class of the cache
         if getattr(kind, "__name__", "") != "_lru_list_elem":
             break
         found.append((key, result))

@@ -36,7 +36,7 @@ def handlers(texts: Set[str], names: Set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def registered(abstract: Iterable[type], values: Iterable[Any]) -> Iterator[str]:
-    """Yield which of a program's classes among ``values`` are registered with a library's abstract classes."""
+    """Yield which classes among ``values`` a program registered with abstract classes of libraries."""
     import _abc  # type: ignore[import-not-found]
 
     classes = [one for one in values if isinstance(one, type)]
