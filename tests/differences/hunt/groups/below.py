@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ..case import Case
+from .made_below import CASES as MADE
 from .outside import HOLD
 from .reads import READS
 from .unseen import OTHERS
@@ -296,6 +297,7 @@ def of_below(rng: random.Random) -> Iterator[Case]:
         **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in READS.items()},
         **{name: (f"{_GET}{text}", change) for name, (text, change) in TORCH.items()},
         **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in ASKED.items()},
+        **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in MADE.items()},
         **{name: (before, "pass") for name, before in {**HOLD, **UNTOLD}.items()},
         **OTHERS,
         **HELD,
