@@ -118,8 +118,7 @@ class FollowedCode:
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
-        found = [self._attributes(*one) for one in list(self._objects) if not self.unknown]
-        return any(found)
+        return any([self._attributes(*one) for one in list(self._objects) if not self.unknown])
 
     def _read_what_was_put(self) -> bool:
         """Add what code of libraries reads that a program put there; return whether there was any."""
@@ -255,8 +254,8 @@ class FollowedCode:
             ordered = OrderedDict if isinstance(value, OrderedDict) else base
             items = list(ordered.items(value))
             made = self._text(value.default_factory, depth + 1) if isinstance(value, defaultdict) else ""
-            texts = [(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]
-            return f"{name} {texts} {made}".rstrip()
+            pairs = [(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]
+            return f"{name} {pairs} {made}".rstrip()
         if base is list and values.is_stack(value):
             return "a stack"
         items = list(base.__iter__(value))

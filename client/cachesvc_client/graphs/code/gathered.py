@@ -16,7 +16,7 @@ from .values import Undescribed
 
 @dataclass
 class Gathered:
-    """Hold what code and values have together.
+    """Contain what code and values have together.
 
     Attributes:
         kept: All that is followed; referenced, so that no address is used again.

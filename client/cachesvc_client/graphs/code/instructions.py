@@ -71,10 +71,8 @@ def makes_names(code: types.CodeType) -> tuple[str, ...]:
         steps = list(dis.get_instructions(one))
         for number, step in enumerate(steps):
             if step.argval in _WHOLE:
-                given = (
-                    (arguments(steps, number + 1) or ()) if is_name(step) else (steps[number - 1 : number],)
-                )
-                read = given[0][0] if given and len(given[0]) == 1 else None
+                of = arguments(steps, number + 1) if is_name(step) else [steps[number - 1 : number]]
+                read = of[0][0] if of and len(of[0]) == 1 else None
                 found[read.argval if read is not None and is_name(read) else ""] = None
             if step.argval not in _BY_NAME:
                 continue

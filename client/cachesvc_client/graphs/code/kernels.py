@@ -35,7 +35,7 @@ def tuner_lines(tuner: Any, text: Callable[[Any], str]) -> Iterator[str]:
 
 def settings_of_tuner(tuner: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a ``triton.autotune`` or ``triton.heuristics`` does to a launch beside its configurations:
-    the functions that give constants, the arguments that it resets, and the user's hooks. What it has
+    the functions that return constants, the arguments that it resets, and the user's hooks. What it has
     measured so far is omitted: it differs in each process."""
     for part in ("values", "reset_to_zero", "restore_value"):
         if held := getattr(tuner, part, None):

@@ -61,8 +61,10 @@ def type_name(kind: type) -> str:
 
 def place_of(value: Any) -> str:
     """Return a text by which the items of a set are alike in order in each process, as far as one has it."""
+    if type(value) in _PLAIN:
+        return f"{type_name(type(value))} {value!r}"
     named = value if isinstance(value, (type, types.FunctionType)) else type(value)
-    return f"{type_name(named)} {value!r}" if type(value) in _PLAIN else type_name(named)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def plain_base(value: Any) -> Any:

@@ -275,19 +275,7 @@ ASKED: dict[str, tuple[str, str, str]] = {
 """What code asks of torch, of the interpreter and of the machine: before, what is read, change."""
 
 
-OPEN = frozenset(
-    (
-        "a cached function", "an error handler of codecs",
-        "os.environ, computed name", "os.environb", "a variable by a part of its name",
-        "sys.path",
-        "logging.getLogger().handlers", "a logger's level", "logger's handlers", "logger's name",
-        "file of code", "isinstance of collections.abc", "an ABC of numbers", "isinstance of a Protocol",
-        "functools.lru_cache, filled before", "lru_cache",
-        "type of a field", "numpy's print options", "numpy's errors", "torch's print options",
-        "an attribute of a C function's class", "__wrapped__ that is no function", "same tensors", "a module's class",
-        "a tensor's grad", "a tensor's version", "a tensor's storage", "a tensor's base", "substitute_in_graph",
-    )
-)  # fmt: skip
+OPEN = frozenset(("substitute_in_graph", "codec own", "logger filter"))
 """What no digest of code has, and no key: the decision on what is not restored names these as open."""
 
 
