@@ -4,6 +4,7 @@ set of texts."""
 from __future__ import annotations
 
 import dis
+import functools
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -39,11 +40,27 @@ def order_of(value: Any) -> Iterator[str]:
         yield f"order {texts}"
 
 
+_THROUGH = frozenset(
+    ("next", "iter", "list", "tuple", "pop", "map", "zip", "enumerate", "join", "fromkeys", "filter", "repr", "str")
+)  # fmt: skip
+_UNPACKS = ("GET_ITER", "LIST_EXTEND", "UNPACK_", "CALL_FUNCTION_EX", "FORMAT_")
+
+
+@functools.lru_cache(maxsize=4096)
+def _goes_through(code: types.CodeType) -> bool:
+    """Return whether code goes through anything, item by item."""
+    return any(
+        not _THROUGH.isdisjoint(one.co_names)
+        or any(step.opname.startswith(_UNPACKS) for step in dis.get_instructions(one))
+        for one in codes_in(code)
+    )
+
+
 def orders(sets: Mapping[str, list[Any]], codes: Iterable[types.CodeType]) -> Iterator[str]:
     """Yield the orders of sets that stand in objects, by the names of the attributes; an empty name where
     they stand in containers. Code that tests what is in one asks for no order."""
-    codes = tuple(codes)
+    codes = tuple(codes) if sets else ()
     for name, values in sets.items():
-        if not name or not all(tests_alone(code, name) for code in codes):
+        if any(map(_goes_through, codes)) if not name else not all(tests_alone(one, name) for one in codes):
             for value in values:
                 yield from order_of(value)

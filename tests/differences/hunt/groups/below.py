@@ -275,7 +275,7 @@ ASKED: dict[str, tuple[str, str, str]] = {
 """What code asks of torch, of the interpreter and of the machine: before, what is read, change."""
 
 
-OPEN = frozenset(("substitute_in_graph", "codec own", "logger filter"))
+OPEN = frozenset(("substitute_in_graph", "isinstance of a Protocol"))
 """What no digest of code has, and no key: the decision on what is not restored names these as open."""
 
 
