@@ -118,7 +118,7 @@ class FollowedCode:
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
-        return any([self._attributes(*one) for one in list(self._objects) if not self.unknown])
+        return sum(self._attributes(*one) for one in list(self._objects) if not self.unknown) > 0
 
     def _read_what_was_put(self) -> bool:
         """Add what code of libraries reads that a program put there; return whether there was any."""

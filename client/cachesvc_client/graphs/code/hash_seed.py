@@ -41,7 +41,8 @@ def order_of(value: Any) -> Iterator[str]:
 
 
 _THROUGH = frozenset(
-    ("next", "iter", "list", "tuple", "pop", "map", "zip", "enumerate", "join", "fromkeys", "filter", "repr", "str")
+    ("next", "iter", "list", "tuple", "pop", "map", "zip", "enumerate", "join", "fromkeys", "filter", "repr",
+     "str")
 )  # fmt: skip
 _UNPACKS = ("GET_ITER", "LIST_EXTEND", "UNPACK_", "CALL_FUNCTION_EX", "FORMAT_")
 
