@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from . import asked, hash_seed, questions, registries, settings, states, variables
@@ -14,7 +13,6 @@ from .reading import names_in
 from .values import Undescribed
 
 
-@dataclass
 class Gathered:
     """Contain what code and values have together.
 
@@ -33,18 +31,19 @@ class Gathered:
         makes_names: Whether some code reads attributes by names that it makes.
     """
 
-    kept: list[Any] = field(default_factory=list)
-    codes: list[types.CodeType] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    constants: set[str] = field(default_factory=set)
-    parts: set[str] = field(default_factory=set)
-    silent: list[Any] = field(default_factory=list)
-    modules: list[types.ModuleType] = field(default_factory=list)
-    kinds: dict[type, None] = field(default_factory=dict)
-    libraries: set[str] = field(default_factory=set)
-    packages: set[str] = field(default_factory=set)
-    sets: dict[str, list[Any]] = field(default_factory=dict)
-    makes_names: bool = False
+    def __init__(self) -> None:
+        self.kept: list[Any] = list()
+        self.codes: list[types.CodeType] = list()
+        self.names: set[str] = set()
+        self.constants: set[str] = set()
+        self.parts: set[str] = set()
+        self.silent: list[Any] = list()
+        self.modules: list[types.ModuleType] = list()
+        self.kinds: dict[type, None] = dict()
+        self.libraries: set[str] = set()
+        self.packages: set[str] = set()
+        self.sets: dict[str, list[Any]] = dict()
+        self.makes_names = False
 
     def note_environment(self, name: str, value: Any, code: types.CodeType) -> None:
         """Note that code reads the environment. Raises `Undescribed` where none can say which variables."""
