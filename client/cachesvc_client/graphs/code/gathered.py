@@ -32,17 +32,17 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self.kept: list[Any] = list()
-        self.codes: list[types.CodeType] = list()
+        self.kept: list[Any] = []
+        self.codes: list[types.CodeType] = []
         self.names: set[str] = set()
         self.constants: set[str] = set()
         self.parts: set[str] = set()
-        self.silent: list[Any] = list()
-        self.modules: list[types.ModuleType] = list()
-        self.kinds: dict[type, None] = dict()
+        self.silent: list[Any] = []
+        self.modules: list[types.ModuleType] = []
+        self.kinds: dict[type, None] = {}
         self.libraries: set[str] = set()
         self.packages: set[str] = set()
-        self.sets: dict[str, list[Any]] = dict()
+        self.sets: dict[str, list[Any]] = {}
         self.makes_names = False
 
     def note_environment(self, name: str, value: Any, code: types.CodeType) -> None:
