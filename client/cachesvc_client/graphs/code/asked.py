@@ -1,59 +1,43 @@
-"""Describes the state that code below Dynamo reads, for the digest of that code: states of loggers, locks and
-files, values in modules of libraries, variables of the environment, settings of the process.
+"""Describes what code below Dynamo reads of libraries, for the digest of that code: values in their modules
+and classes, answers of functions that return a setting, and what functions and classes say of themselves.
 
-A digest with all of it would differ in each process. So a state counts only if the code has the name by which
-it is read. Nothing of an application's is called.
+Nothing of an application's is called.
 """
 
 from __future__ import annotations
 
-import _locale
 import contextlib
-import dis
 import enum
+import functools
 import os
-import pathlib
 import sys
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Any
 
 from ..released import known
+from . import variables
+from .by_arguments import MODULES
 from .library import NOTHING, is_library, reached
-from .reading import codes_in, names_in, texts_in
-from .values import type_name
+from .reading import has_attributes, names_in, own_attributes, texts_in
+from .values import Undescribed, type_name
 
-ENVIRONMENT = frozenset(("environ", "getenv", "environb"))
-"""Names with which code reads variables of the environment."""
-_ALL_VARIABLES = frozenset(("items", "keys", "values", "copy"))
-_TAKES_ALL = ("GET_ITER", "CALL", "PRECALL", "DICT_UPDATE", "DICT_MERGE", "LIST_EXTEND")
-"""How the names of instructions begin that use all of the object before them."""
-_LEVELS = ("isEnabledFor", "getEffectiveLevel")
-_STATES: dict[str, tuple[tuple[str, ...], str]] = {
-    "logging.Logger": (("level", "disabled", *_LEVELS), "logger"),
-    "logging.RootLogger": (("level", "disabled", *_LEVELS), "logger"),
-    "_thread.lock": (("locked", "acquire"), "lock"),
-    "threading.Event": (("is_set", "isSet", "_flag"), "event"),
-    "threading.Semaphore": (("_value", "acquire"), "semaphore"),
-    "threading.BoundedSemaphore": (("_value", "acquire"), "semaphore"),
-    "_io.TextIOWrapper": (("read", "readline", "readlines", "closed", "seek", "tell"), "file"),
-    "pathlib.PosixPath": (tuple({*dir(pathlib.Path)} - {*dir(pathlib.PurePath)}), "file"),
-    "_frozen_importlib.ModuleSpec": (("origin", "submodule_search_locations"), "spec"),
-    "typing.TypeVar": (("__name__", "__bound__", "__constraints__"), "variable"),
-}
-"""Type of objects that decide nothing -> the names with which code asks for a state, and what they are."""
-_TOLD = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "co_firstlineno")
+_TOLD = (
+    "__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "co_firstlineno", "co_filename",
+    "co_name", "co_qualname",
+)  # fmt: skip
 """What a function or a class says of itself."""
 _MEMBERS = frozenset(("dir", "vars", "getmembers", "__subclasses__"))
 """Names with which code asks what a class has, or what is made of it."""
+_ORDERED = frozenset(("dir", "vars", "getmembers", "__dict__"))
+"""Names with which code reads attributes one after the other."""
 _ANNOTATIONS = frozenset(("get_type_hints", "get_annotations", "signature", "getfullargspec"))
 """Names with which code reads annotations."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 OF_PROCESS = frozenset(
     f"sys.{name}"
     for name in (
-        "stdin", "stdout", "stderr", "excepthook", "displayhook", "breakpointhook", "unraisablehook", "path",
+        "stdin", "stdout", "stderr", "excepthook", "displayhook", "breakpointhook", "unraisablehook",
         "executable", "ps1", "ps2",
     )
 )  # fmt: skip
@@ -64,27 +48,25 @@ def told(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
     """Yield what a program's functions and classes say of themselves, for which code has a name."""
     names = names | {"__annotations__"} if names & _ANNOTATIONS else names
     names = names | {"__doc__"} if "getdoc" in names else names
+    if "get_type_hints" in names and any(map(_has_texts, values)):
+        raise Undescribed("annotations as texts")
     for name in (one for one in _TOLD if one in names):
         yield from (f"{name} {_text(_said(value, name))}" for value in values if _is_of_program(value))
+    if "fields" in names or "__dataclass_fields__" in names:
+        tables = [vars(one).get("__dataclass_fields__", {}) for one in values if isinstance(one, type)]
+        yield from (f"types {[_text(one.type) for one in table.values()]}" for table in tables if table)
+    classes = [one for one in values if isinstance(one, type)]
+    if names & _ORDERED:
+        yield from (f"order {list(own_attributes(value))}" for value in values if has_attributes(value))
+        yield from (f"has {list(vars(one))}" for one in classes)
     if names & _MEMBERS:
-        classes = [one for one in values if isinstance(one, type)]
-        yield from (f"has {sorted(vars(one))}" for one in classes)
         yield from (f"below {sorted(map(type_name, type.__subclasses__(one)))}" for one in classes)
 
 
-def of_process() -> dict[str, str]:
-    """Return the settings by which plain Python computes in this thread, where they are not the defaults."""
-    settings = {"locale of numbers": (_locale.setlocale(_locale.LC_NUMERIC), "C")}
-    if hasattr(sys, "get_int_max_str_digits"):  # Python 3.10.7
-        settings["digits of whole numbers"] = (
-            str(sys.get_int_max_str_digits()),
-            str(sys.int_info.default_max_str_digits),
-        )
-    settings["denormal numbers"] = ("zero" if sys.float_info.min / 2 == 0 else "", "")
-    if (decimal := sys.modules.get("decimal")) is not None:
-        now, usual = (f"{one.prec} {one.rounding}" for one in (decimal.getcontext(), decimal.DefaultContext))
-        settings["decimal numbers"] = (now, usual)
-    return {name: here for name, (here, usual) in settings.items() if here != usual}
+def _has_texts(value: Any) -> bool:
+    """Return whether annotations are texts, which a function of the interpreter reads as code."""
+    annotations = getattr(value, "__annotations__", None) if _is_of_program(value) else None
+    return isinstance(annotations, dict) and any(isinstance(one, str) for one in annotations.values())
 
 
 def _is_of_program(value: Any) -> bool:
@@ -105,123 +87,15 @@ def _text(value: Any) -> str:
     return type_name(value if isinstance(value, type) else type(value))
 
 
-def has_state(value: Any) -> bool:
-    """Return whether an object decides nothing unless code asks for its state."""
-    return type_name(type(value)) in _STATES
-
-
-def states(values: Iterable[Any], names: Set[str]) -> Iterator[str]:
-    """Yield the states of such objects for which code has a name. Raises ``ValueError`` with the reason for
-    one that no text describes."""
-    for value in values:
-        asking, kind = _STATES[type_name(type(value))]
-        if asked := names & frozenset(asking):
-            yield f"{kind} {_state(kind, value, asked)}"
-
-
-def _state(kind: str, value: Any, asked: Set[str]) -> str:
-    if kind == "logger":
-        levels = value.getEffectiveLevel() if asked & frozenset(_LEVELS) else ""
-        return f"{value.name} {value.level} {value.disabled} {levels} {value.manager.disable}"
-    if kind == "lock":
-        return str(value.locked())
-    if kind == "event":
-        return str(value._flag)
-    if kind == "semaphore":
-        return str(value._value)
-    if kind == "spec":
-        return f"{value.name} {value.origin}"
-    if kind == "variable":
-        return f"{value.__name__} {value.__constraints__} {value.__bound__}"
-    raise ValueError("a file")
-
-
-def reads_environment(value: Any, code: types.CodeType) -> bool:
-    """Return whether code that reads a value reads variables of the environment."""
-    if value is os:
-        return not ENVIRONMENT.isdisjoint(names_in(code))
-    return _is_environment(value) or (_getter(value) is not None and _holds_environment(value))
-
-
-def _is_environment(value: Any) -> bool:
-    return any(value is one for one in (os, os.environ, os.getenv, getattr(os, "environb", os)))
-
-
-def _getter(value: Any) -> Any:
-    """Return the function by which a program's module answers for names that it does not have."""
-    is_module = isinstance(value, types.ModuleType) and not known.is_library(value)
-    return vars(value).get("__getattr__") if is_module else None
-
-
-def _holds_environment(module: types.ModuleType) -> bool:
-    """Return whether a module reads the environment, such as that of vLLM's settings: its function for
-    hundreds of variables would be code of each operator, and so a variable's name alone counts."""
-    return any(map(_is_environment, vars(module).values()))
-
-
-def variables(texts: Set[str], parts: Collection[str], names: Set[str]) -> Iterator[str]:
-    """Yield ``name=value`` for each variable of the environment that one of these texts names, or whose name
-    begins or ends with one of ``parts``. Code with these ``names`` may make large letters of a text."""
-    wanted = texts | ({one.upper() for one in texts} if "upper" in names else set())
-    for name, value in sorted(os.environ.items()):
-        if name in wanted or any(name.startswith(one) or name.endswith(one) for one in parts):
-            yield f"environment {name}={value}"
-
-
-def parts_of_variables(code: types.CodeType) -> Iterator[str]:
-    """Yield the texts in code out of which it may make the name of a variable: those that begin or end with
-    ``_``."""
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            yield from parts_of_variables(one)
-        elif isinstance(one, str) and len(one) > 2 and one.isidentifier() and "_" in (one[0], one[-1]):
-            yield one
-
-
-def reads_all_variables(code: types.CodeType) -> bool:
-    """Return whether code goes through the whole environment."""
-    is_environment = False
-    for step in dis.get_instructions(code):
-        if is_environment and (step.opname.startswith(_TAKES_ALL) or step.argval in _ALL_VARIABLES):
-            return True
-        is_environment = step.argval in ENVIRONMENT and step.argval != "getenv"
-    return any(isinstance(one, types.CodeType) and reads_all_variables(one) for one in code.co_consts)
-
-
-def by_hash(code: types.CodeType, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what follows from the seed of hashes (``PYTHONHASHSEED``): the hash of a text, where code
-    asks for one, and the order of a set of texts with which it does more than to test what is in it.
-
-    ``values``: what the code reads outside of itself, by name.
-    """
-    if values.get("hash") is hash and code.co_name != "__hash__":
-        yield f"hash {hash('text')}"
-    for one in codes_in(code):
-        if not any(isinstance(value, _SETS) for value in (*values.values(), *one.co_consts)):
-            continue  # as most code: it needs no disassembly
-        for step, after in pairwise(dis.get_instructions(one)):
-            is_name = step.opname in _LOADS_OF_NAMES and isinstance(step.argval, str)
-            value = values.get(step.argval) if is_name else step.argval
-            if isinstance(value, _SETS) and after.opname != "CONTAINS_OP":
-                texts = [text for text in value if isinstance(text, (str, bytes))]
-                if len(texts) > 1:
-                    yield f"order {texts}"
-
-
-_SETS = (set, frozenset)
-_LOADS_OF_NAMES = ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF")
-"""Names of the instructions that load what stands under a name outside of a function."""
-
-
 def of_module(value: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
     """Yield what code may read of a module beside its functions and values by name."""
     names = names_in(code)
     names = names if _BY_TEXT.isdisjoint(names) else (*names, *texts_in(code))
     if isinstance(value, type):
-        yield from _data_of(value, names)
+        yield from data_of(value, names)
     elif known.is_library(value):
         yield from _of_library(value, names)
-    elif (getter := _getter(value)) is not None and not _holds_environment(value):
+    elif (getter := variables.getter(value)) is not None and not variables.holds_environment(value):
         yield f"{value.__name__}.__getattr__", getter
 
 
@@ -236,8 +110,8 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
     for place, value in reached(module, names, _of_module):
         name = place.rpartition(".")[2]
         if isinstance(value, type):
-            yield from _data_of(value, names)
-            if is_told(name, value):
+            yield from data_of(value, names)
+            if is_told(name, value) or hasattr(value, "_abc_impl"):
                 yield place, value
         elif place not in OF_PROCESS and is_told(name, value):
             yield place, value
@@ -245,7 +119,7 @@ def _of_library(module: types.ModuleType, names: Collection[str]) -> Iterator[tu
             yield from _of_function(place, value)
 
 
-def _data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+def data_of(cls: type, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the plain values that a library's class has under these names: a program may put them there."""
     if is_library(cls):
         held = type.__getattribute__(cls, "__dict__")
@@ -286,6 +160,11 @@ _ANSWERS = frozenset(
 """Functions of libraries that answer with a setting of the process, and do nothing else."""
 
 
+_ANSWERING: dict[str, list[str]] = {}
+for _place in _ANSWERS:
+    _ANSWERING.setdefault(_place.rpartition(".")[2], []).append(_place.rpartition(".")[0])
+
+
 def _of_function(place: str, function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the answer of a function of a library that returns a setting."""
     is_own = known.is_c_function(function) or (
@@ -323,8 +202,8 @@ def place_of(function: Any) -> str:
     """Return where a function stands."""
     if function is os.getenv:
         return "os.getenv"
-    for place in _ANSWERS:
-        module, _, name = place.rpartition(".")
+    for module in _ANSWERING.get(name := getattr(function, "__name__", ""), ()):
+        place = f"{module}.{name}"
         if vars(sys.modules.get(module, types)).get(name) is function:
             return place
     return f"{function.__module__}.{function.__name__}"
@@ -366,6 +245,14 @@ def rules_of(cls: type) -> Iterator[tuple[str, Any]]:
             yield f"{module}.{table}", rule
 
 
+def global_hooks() -> Iterator[tuple[str, Any]]:
+    """Yield the hooks that a program set on all of torch's modules."""
+    module = sys.modules.get("torch.nn.modules.module")
+    for name, value in vars(module).items() if module is not None else ():
+        if name.startswith("_global_") and name.endswith("_hooks") and value:
+            yield name, list(value.values())
+
+
 def is_programs(function: types.FunctionType) -> bool:
     """Return whether a program wrote a function: it is of no library, of no class that Python writes, and no
     hook of this client."""
@@ -382,3 +269,23 @@ def put_into(cls: type) -> Iterator[tuple[str, Any]]:
         function = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
         if type(function) is types.FunctionType and is_programs(function):
             yield name, function
+
+
+def put_into_package(module: str) -> Iterator[tuple[str, Any]]:
+    """Yield the functions that a program put into modules and classes of a package of the interpreter's: code
+    that is not followed calls them."""
+    top = module.partition(".")[0]
+    if top not in MODULES or top not in sys.stdlib_module_names:
+        return
+    for name in _modules_of(top, len(sys.modules)):
+        for place, value in list(vars(sys.modules.get(name, types)).items()):
+            if type(value) is types.FunctionType:
+                yield from ((f"{name}.{place}", value),) if is_programs(value) else ()
+            elif isinstance(value, type) and value.__module__ == name:
+                yield from ((f"{name}.{place}.{method}", one) for method, one in put_into(value))
+
+
+@functools.lru_cache(maxsize=256)
+def _modules_of(top: str, _loaded: int) -> tuple[str, ...]:
+    """Return the names of the modules of a package. ``_loaded``: how many modules there are."""
+    return tuple(name for name in sys.modules if name == top or name.startswith(f"{top}."))

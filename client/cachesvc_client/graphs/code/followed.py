@@ -14,40 +14,30 @@ omitted. This module calls, imports and parses nothing of an application's, and 
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import types
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..released import known
-from . import asked, questions
+from . import asked, hash_seed, questions, reading, registries, values, variables
+from .gathered import Gathered
+from .instructions import makes_names
+from .kernels import kernel_lines, read_by_kernel
 from .library import (
     has_code_of_library,
     is_kernel,
     is_library,
+    name_in_c,
     operator_name,
     remembers_a_call,
     stands_at_home,
     without_wrapper,
 )
-from .reading import (
-    NOT_OF_CODE,
-    OF_CLASS,
-    attribute_of,
-    cells_of,
-    constant_value,
-    has_attributes,
-    held_by,
-    imported_by,
-    is_code,
-    names_in,
-    own_attributes,
-    read_by,
-    registered_with,
-    settings_of_kernel,
-)
-from .values import describe_plain, hidden_in, is_stack, is_tensor, plain_base, short, type_name
+from .memos import kept_results
+from .states import has_state
 
 MAX_FOLLOWED, _MOST, _NEAR = 2000, 1000, 100
 """Functions that wait, all that is followed, at most, and what is so if something is unknown."""
@@ -56,8 +46,11 @@ _DEEPEST = 20
 _MOST_ITEMS = 100_000
 """Items of all containers that a digest covers, at most."""
 _ALL_ATTRIBUTES = frozenset(
-    ("vars", "__dict__", "dir", "getattr", "asdict", "astuple", "fields", "copy", "deepcopy")
-)
+    (
+        "vars", "__dict__", "dir", "getattr", "hasattr", "asdict", "astuple", "fields", "copy", "deepcopy",
+        "dumps", "dump", "pformat", "pprint",
+    )
+)  # fmt: skip
 """Names with which code reads attributes of an object that it does not name."""
 
 
@@ -80,31 +73,31 @@ class FollowedCode:
         self.anything = False
         self.unknown = ""
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # referenced, so that no address is used again
+        self._all = Gathered()
         self._waiting: deque[Any] = deque()
         self._objects: list[tuple[Any, set[str]]] = []
-        self._names: set[str] = set()
-        self._constants: set[str] = set()
-        self._parts: set[str] = set()
-        self._silent: list[Any] = []
-        self._modules: list[types.ModuleType] = []
         self._by_name: set[int] = set()
+        self._read: set[str] = set()
+        self._attribute = ""
+        self._whole: set[int] = set()
         self._items = 0
         try:
             for root in roots:
                 self.lines.append(self._text(root))
             self._follow_all()
+        except values.Undescribed as error:
+            self._doubt(str(error))
         except Exception as error:  # noqa: BLE001 - an object that answers in an odd way
             self._doubt(f"an object that cannot be read ({type(error).__name__})")
 
     @property
     def digest(self) -> str:
         """Return twelve letters of the digest of all lines."""
-        return short("\n".join(self.lines))
+        return values.short("\n".join(self.lines))
 
     def digest_without(self, name: str) -> str:
         """Return the digest of all lines without the name of an operator, as torch writes it there."""
-        return short("\n".join(self.lines).replace(name, "").replace(name.replace("::", "_"), ""))
+        return values.short("\n".join(self.lines).replace(name, "").replace(name.replace("::", "_"), ""))
 
     def _doubt(self, what: str) -> str:
         self.unknown = self.unknown or what
@@ -118,35 +111,28 @@ class FollowedCode:
                 (self._class if isinstance(value, type) else self._function)(value)
                 if len(self._numbers) > _MOST:
                     self._doubt(f"more than {_MOST} functions, classes and objects")
-            if self.unknown or not self._read_attributes():
+            if self.unknown or not (self._read_attributes() or self._read_what_was_put()):
                 break
-        for place in questions.of_modules(self._modules, self._names):
+        for place in self._all.unknown():
             self._doubt(f"code that calls {place}")
-        if self._names & asked.ENVIRONMENT:
-            self.lines += asked.variables(self._constants, self._parts, self._names)
-        self.lines += asked.told(self._kept, self._names)
-        self.lines += map(str, asked.of_process().items())
-        try:
-            self.lines += asked.states(self._silent, self._names)
-        except ValueError as error:
-            self._doubt(str(error))
+        self.lines += self._all.lines()
 
     def _read_attributes(self) -> bool:
         """Add the attributes of objects that code names by now; return whether there were any."""
-        found = False
-        for value, done in list(self._objects):
-            found |= self._attributes(value, done)
-            if self.unknown:
-                break
-        return found
+        return sum(self._attributes(*one) for one in list(self._objects) if not self.unknown) > 0
 
-    # Values ----------------------------------------------------------------------------------
+    def _read_what_was_put(self) -> bool:
+        """Add what code of libraries reads that a program put there; return whether there was any."""
+        found = [(place, value) for place, value in self._all.values() if place not in self._read]
+        self._read.update(place for place, _ in found)
+        self.lines += [f"{place}: {self._text(value, 1)}" for place, value in found]
+        return bool(found)
 
     def _text(self, value: Any, depth: int = 0) -> str:
         """Return a value's text, and have the code in it followed."""
         value = without_wrapper(value)
         try:
-            plain = describe_plain(value)
+            plain = values.describe_plain(value)
         except ValueError as error:
             return self._doubt(str(error))
         if plain is not None:
@@ -157,7 +143,8 @@ class FollowedCode:
         if isinstance(value, types.ModuleType):
             if not known.is_library(value):
                 return self._object(value)
-            self._modules.append(value)
+            self._all.modules.append(value)
+            self._all.libraries.add(value.__name__)
             return f"module {value.__name__}"
         if isinstance(value, enum.Enum):
             own = [(name, self._text(one, depth + 1)) for name, one in asked.own_of_member(value)]
@@ -171,8 +158,7 @@ class FollowedCode:
             self._ask(value)
         if known.is_c_function(value):
             return self._c_function(value, depth)
-        operator = operator_name(value)
-        if operator:
+        if operator := operator_name(value):
             for one in self._named.get(operator.partition("::")[2].partition(".")[0], ()):
                 self._text(one)
             return f"operator {operator}"
@@ -184,34 +170,45 @@ class FollowedCode:
             return self._function_text(value, number)
         if (container := self._container(value, depth)) is not None:
             return container
-        if (base := plain_base(value)) is not None:
+        if (base := values.plain_base(value)) is not None:
             return f"{base.__repr__(value)} as {self._object(value)}"
-        if (inner := held_by(value)) is not None:
-            kind = type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+        if (inner := reading.held_by(value)) is not None:
+            if type(value) is functools._lru_cache_wrapper:
+                inner = [*inner, *kept_results(value, lambda one: FollowedCode([one]).digest)]
+            kind = (
+                values.type_name(type(value)) if is_library(type(value)) else self._text(type(value), depth)
+            )
             return f"{kind} of {[self._text(one, depth + 1) for one in inner]}"
         return self._object(value)
 
     def _note_plain(self, value: Any) -> None:
         """Note what a value may mean to code beside its text: the name of a variable, a state, attributes."""
-        if type(value) is str:
-            self._constants.add(value)
-        elif asked.has_state(value):
-            self._silent.append(value)
-        elif is_tensor(value) and value.__dict__ and id(value) not in self._numbers:
+        if type(value) in (str, bytes):
+            self._all.constants.add(value if type(value) is str else value.decode("ascii", "replace"))
+        elif has_state(value):
+            self._all.silent.append(value)
+        if (
+            values.is_tensor(value)
+            and id(value) not in self._numbers
+            and (value.__dict__ or reading.hooks_of(value))
+        ):
             self._by_name.add(self._number(value))
             self._objects.append((value, set()))
+            self.lines += [f"hook: {self._text(one, 1)}" for one in reading.hooks_of(value)]
+        elif type(value).__module__ != "builtins":
+            self._all.kinds[type(value)] = None
 
     def _number(self, value: Any) -> int:
         """Return the number of a value, by which it is named when it is reached again."""
         if len(self._numbers) >= MAX_FOLLOWED * 20:
             self._doubt("more objects than a digest covers")
-        self._kept.append(value)
+        self._all.kept.append(value)
         return self._numbers.setdefault(id(value), len(self._numbers))
 
     def _function_text(self, function: types.FunctionType, number: int) -> str:
         if known.is_known(function.__code__):
             if not stands_at_home(function):
-                for name, value in cells_of(function).items():
+                for name, value in reading.cells_of(function).items():
                     if not remembers_a_call(function, name, value):
                         self.lines.append(f"{name} around {number}: {self._text(value, 1)}")
                 self.lines.append(f"defaults {number}: {self._text(function.__defaults__, 1)}")
@@ -224,29 +221,23 @@ class FollowedCode:
 
     def _type(self, value: type) -> str:
         if is_library(value):
+            self._all.kinds[value] = None
+            self._all.libraries.add(value.__module__)
             put = [(name, self._text(one, 1)) for name, one in asked.put_into(value)]
-            return f"class {type_name(value)} {put or ''}".rstrip()
+            return f"class {values.type_name(value)} {put or ''}".rstrip()
         if (number := self._numbers.get(id(value))) is None:
             number = self._number(value)
             self._waiting.append(value)
         return f"class {number}"
 
     def _c_function(self, value: Any, depth: int) -> str:
+        self._all.makes_names |= value is getattr
         holder = getattr(value, "__self__", None)
-        if (
-            holder is not None
-            and not isinstance(holder, (types.ModuleType, type))
-            and "pybind" not in type(holder).__module__
-        ):
+        is_of_object = holder is not None and not isinstance(holder, (types.ModuleType, type))
+        if is_of_object and "pybind" not in type(holder).__module__:
             return f"{value.__name__} of {self._text(holder, depth + 1)}"
-        owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
-        module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
-        module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
-        if not known.is_own_module(module):
-            if owner is not None and not is_library(owner):
-                return f"slot {getattr(value, '__name__', '')}"
-            return self._doubt(f"the C function {module}.{getattr(value, '__name__', '')}")
-        return f"C {module}.{getattr(value, '__qualname__', value)}"
+        name, is_known = name_in_c(value)
+        return name if is_known else self._doubt(name)
 
     def _container(self, value: Any, depth: int) -> str | None:
         """Return the text of a container; of one of a class of the application, its class and attributes
@@ -263,43 +254,59 @@ class FollowedCode:
         if base in (dict, types.MappingProxyType):
             # The order of an ordered dict is its own: `dict.items` does not see `move_to_end`.
             ordered = OrderedDict if isinstance(value, OrderedDict) else base
-            pairs = list(ordered.items(value))
-            return f"{name} {[tuple(self._text(one, depth + 1) for one in pair) for pair in pairs]}"
-        if base is list and is_stack(value):
+            items = list(ordered.items(value))
+            made = self._text(value.default_factory, depth + 1) if isinstance(value, defaultdict) else ""
+            pairs = [(self._text(key, depth + 1), self._text(item, depth + 1)) for key, item in items]
+            return f"{name} {pairs} {made}".rstrip()
+        if base is list and values.is_stack(value):
             return "a stack"
-        texts = [self._text(item, depth + 1) for item in list(base.__iter__(value))]
-        return f"{name} {sorted(texts) if base in (set, frozenset) else texts}"
-
-    # Objects ---------------------------------------------------------------------------------
+        items = list(base.__iter__(value))
+        if base in (set, frozenset):
+            if depth > 1 or (depth and self._attribute):  # what stands under a name has code that says more
+                self._all.sets.setdefault(self._attribute if depth == 1 else "", []).append([*items])
+            items.sort(key=values.place_of)
+            return f"{name} {sorted(self._text(item, depth + 1) for item in items)}"
+        texts = [self._text(item, depth + 1) for item in items]
+        return f"{name} {texts}{f' of {value.maxlen}' if base is deque else ''}"
 
     def _object(self, value: Any) -> str:
         """Return the text of another object. Its attributes are read once the code that names them is."""
-        if (number := self._numbers.get(id(value))) is None or not any(
-            value is one for one, _ in self._objects
-        ):
+        number = self._numbers.get(id(value))
+        if number is None or not any(value is one for one, _ in self._objects):
             number = self._number(value)
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
+            if self._all.makes_names:
+                self._whole.add(id(value))
             return f"module {number}"
-        if (kind := hidden_in(value)) is not None:
-            self._doubt(f"an object of the type {type_name(kind)}")
+        if values.is_of_subclass(value):
+            self.lines.append(f"{number} {values.data_of_subclass(value)}")
+        if (kind := values.hidden_in(value)) is not None:
+            self._doubt(f"an object of the type {values.type_name(kind)}")
         return f"object {number} of {self._text(type(value))}"
 
     def _attributes(self, value: Any, done: set[str]) -> bool:
         """Add the attributes of an object that code names and that are new; return whether there were any."""
-        names = self._names - done
+        names = self._all.names - done
         number, found = self._numbers[id(value)], False
-        if self._names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
-            names |= set(own_attributes(value)) - done
+        if self._all.names & _ALL_ATTRIBUTES or (has_code_of_library(value) and number not in self._by_name):
+            names |= set(reading.own_attributes(value)) - done
+        if self._all.makes_names and isinstance(value, type):
+            names |= set(type.__getattribute__(value, "__dict__")) - reading.NOT_OF_CODE - done
+        elif id(value) in self._whole:
+            names |= set(vars(value)) - _OF_MODULE - done
         if not names:
             return False
         done |= names
         for name in sorted(names):
-            for item in attribute_of(value, name):
+            self._attribute = name
+            for item in reading.attribute_of(value, name):
                 self.lines.append(f"{number}.{name}: {self._text(item, 1)}")
                 found = True
-        if not found and not isinstance(value, (types.ModuleType, type)) and not has_attributes(value):
-            self._doubt(f"an object of the type {type_name(type(value))}")
+        self._attribute = ""
+        is_holder = isinstance(value, (types.ModuleType, type))
+        if not found and not is_holder and not reading.has_attributes(value):
+            self._doubt(f"an object of the type {values.type_name(type(value))}")
         return bool(names)
 
     def _class(self, cls: type) -> None:
@@ -310,66 +317,73 @@ class FollowedCode:
         self.lines.append(f"class {number} of {self._text(type(cls))}: {bases}")
         names = type.__getattribute__(cls, "__dict__")
         for name, value in list(names.items()):
-            if name != "__match_args__" and (name in NOT_OF_CODE or name == "_abc_impl"):
+            if name != "__match_args__" and (name in reading.NOT_OF_CODE or name == "_abc_impl"):
                 continue
-            if is_code(value) or name in OF_CLASS:
+            if reading.is_code(value) or name in reading.OF_CLASS:
                 self.lines.append(f"{number} has {name}: {self._text(value, 1)}")
         if "_abc_impl" in names:
-            self.lines.append(f"{number} registers {sorted(registered_with(cls))}")
+            self.lines.append(f"{number} registers {sorted(reading.registered_with(cls))}")
         for rule, value in asked.rules_of(cls):
             self.lines.append(f"{number} by {rule}: {self._text(value, 1)}")
-        self._objects.append((cls, set(NOT_OF_CODE)))
-
-    # Code ------------------------------------------------------------------------------------
+        self._objects.append((cls, set(reading.NOT_OF_CODE)))
 
     def _kernel(self, value: Any) -> None:
         """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
         self.anything, function = True, value.fn
-        self.lines += [f"{part} {self._text(one, 1)}" for part, one in settings_of_kernel(value)]
+        self.lines += kernel_lines(value, lambda one: self._text(one, 1))
         if not isinstance(source := getattr(value, "src", None), str):
             self._text(function)
-            configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
-            self.lines += [line for line in configurations if " at 0x" not in line]
             return
-        self.lines.append(source)
-        constants = ""
-        if isinstance(function, types.FunctionType):
-            read = dict(read_by(function, names_in(function.__code__)))
-            plain = {name: constant_value(one) for name, one in read.items()}
-            constants = "\n".join(
-                f"{name}={one!r}" for name, one in plain.items() if type(one) in asked.PLAIN
-            )
-            self.lines.append(constants)
-            for one in read.values():
-                if is_kernel(one):
-                    self._text(one)
-        self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
+        constants, kernels = read_by_kernel(function)
+        self.lines += [source, constants]
+        for one in kernels:
+            self._text(one)
+        self.kernels[str(getattr(function, "__name__", "kernel"))] = values.short(f"{source}\n{constants}")
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, str):
+            self._all.names.update(reading.names_of_text(value))
+        return self._text(value)
 
     def _function(self, function: types.FunctionType) -> None:
         number, code, self.anything = self._numbers[id(function)], function.__code__, True
-        self.lines += [f"function {number}", *self._code(code)]
+        self.lines += [f"function {number}", *reading.code_lines(code, self._constant)]
+        self._all.codes.append(code)
         given = (function.__defaults__, function.__kwdefaults__)
         self.lines.append(f"defaults {' '.join(self._text(one, 1) for one in given)}")
-        names = names_in(code)
+        names = reading.names_in(code)
+        for place in questions.of_names(code):
+            self._doubt(place)
         asks = f"{function.__module__}.{function.__qualname__}" not in questions.answered
-        self._names.update(names if asks else ())
+        self._all.names.update(names if asks else ())
         for name in names:
             self.lines += [f"operator {name}: {self._text(one)}" for one in self._named.get(name, ())]
-        read = dict(read_by(function, names))
-        self.lines += asked.by_hash(code, read)
-        for name, value in (*read.items(), *imported_by(function)):
+        read = dict(reading.read_by(function, names))
+        for name in makes_names(code):
+            self._all.makes_names = True
+            self._whole.add(id(read.get(name)))
+        self.lines += hash_seed.by_hash(code, read)
+        for name, value in (*read.items(), *reading.imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)
             self.lines.append(f"{name}: {f'module {value.__name__}' if is_asked else self._text(value, 1)}")
+            self._all.libraries.update((value.__name__,) if is_asked else ())
             if asks:
                 self._asks(name, value, code)
         for name, value in sorted(vars(function).items()):
-            if name != "__wrapped__" or isinstance(value, types.FunctionType):
+            if name != "__wrapped__" or name in self._all.names or isinstance(value, types.FunctionType):
                 self.lines.append(f"{number}.{name}: {self._text(value, 1)}")
 
     def _ask(self, function: Any) -> None:
         """Add the answer of a function of a library that does not answer by its arguments alone."""
         self.lines += [f"{place}: {self._text(one, 1)}" for place, one in asked.of_function(function)]
+        self._all.libraries.add(str(getattr(function, "__module__", None)))
         if place := questions.of_value(function):
+            self._doubt_call(place)
+
+    def _doubt_call(self, place: str) -> None:
+        if place in registries.PACKAGES:
+            self._all.packages.add(place)
+        else:
             self._doubt(f"code that calls {place}")
 
     def _asks(self, name: str, value: Any, code: types.CodeType) -> None:
@@ -377,24 +391,10 @@ class FollowedCode:
         for place, one in asked.of_module(value, code):
             self.lines.append(f"{place}: {self._text(one, 1)}")
         for place in questions.of_path(name, value, code):
-            self._doubt(f"code that calls {place}")
-        if asked.reads_environment(value, code):
-            self._names.update(asked.ENVIRONMENT)
-            self._constants.update(names_in(code))
-            self._parts.update(asked.parts_of_variables(code))
-            if asked.reads_all_variables(code):
-                self._doubt("code that reads the whole environment")
-
-    def _code(self, code: types.CodeType) -> Iterator[str]:
-        arguments = f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
-        yield f"{arguments} {code.co_names} {code.co_code.hex()}"
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                yield from self._code(constant)
-            else:
-                if isinstance(constant, str) and constant.isidentifier():
-                    self._names.add(constant)
-                yield self._text(constant)
+            self._doubt_call(place)
+        if variables.reads_environment(value, code):
+            self._all.note_environment(name, value, code)
 
 
+_OF_MODULE = {"__builtins__", "__loader__", "__spec__", "__cached__", "__file__", "__name__", "__doc__"}
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, types.MappingProxyType)

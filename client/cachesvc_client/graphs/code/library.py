@@ -18,7 +18,21 @@ NOTHING = object()
 def has_code_of_library(value: Any) -> bool:
     """Return whether code that is not followed may read any attribute of an object."""
     is_holder = isinstance(value, (types.ModuleType, type)) or type(value) is types.SimpleNamespace
-    return not is_holder and is_library(type(value))
+    return not is_holder and (is_library(type(value)) or any(map(_has_state, type(value).__mro__)))
+
+
+def _has_state(cls: type) -> bool:
+    """Return whether a class of the interpreter's, which is not followed, has attributes of its own."""
+    names = type.__getattribute__(cls, "__dict__")
+    is_of_interpreter = cls.__module__.partition(".")[0] in _STDLIB
+    return (
+        is_of_interpreter
+        and is_library(cls)
+        and bool(names.get("__slots__") or isinstance(names.get("__init__"), types.FunctionType))
+    )
+
+
+_STDLIB = sys.stdlib_module_names - {"abc", "typing", "enum", "builtins"}
 
 
 def operator_name(value: Any) -> str:
@@ -89,6 +103,19 @@ def _is_made_here(value: Any) -> bool:
     if not isinstance(function, types.FunctionType):
         return False
     return bool(function.__closure__) or not known.is_known(function.__code__)
+
+
+def name_in_c(value: Any) -> tuple[str, bool]:
+    """Return the name of a function in C, and whether it is of a library; else what it is, in words."""
+    holder = getattr(value, "__self__", None)
+    owner = getattr(value, "__objclass__", None) or (holder if isinstance(holder, type) else None)
+    module = str(getattr(value, "__module__", None) or getattr(owner, "__module__", None) or "")
+    module = module or (holder.__name__ if isinstance(holder, types.ModuleType) else "builtins")
+    if known.is_own_module(module):
+        return f"C {module}.{getattr(value, '__qualname__', value)}", True
+    if owner is not None and not is_library(owner):
+        return f"slot {getattr(value, '__name__', '')}", True
+    return f"the C function {module}.{getattr(value, '__name__', '')}", False
 
 
 def reached(

@@ -41,6 +41,10 @@ _RUNS_TEXT = frozenset(("exec", "eval", "compile", "input", "globals", "__import
 answered: set[str] = set()
 """Functions, by module and name, whose questions need no answer: of a pass that says what it is the ``uuid``,
 which is in its description, and those that kinds add, which ask for the sources of code that is followed."""
+_OF_LOGGERS = frozenset(
+    ("level", "disabled", "handlers", "hasHandlers", "filters", "isEnabledFor", "getEffectiveLevel", "parent")
+)
+"""Names with which code asks a logger for its state."""
 KINDS = (types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 
 
@@ -71,6 +75,15 @@ def of_path(name: str, value: Any, code: types.CodeType) -> Iterator[str]:
         return
     for path in _paths(code).get(name, ()):
         yield from filter(None, _of_path(value, path, code))
+
+
+def of_names(code: types.CodeType) -> Iterator[str]:
+    """Yield what code with these names reads that no digest reaches."""
+    for one in codes_in(code):
+        if "__globals__" in one.co_names:
+            yield "code that reads all that stands in a module"
+        if "getLogger" in one.co_names and not _OF_LOGGERS.isdisjoint(one.co_names):
+            yield "code that asks a logger by its name"
 
 
 def of_modules(modules: Iterable[types.ModuleType], names: Iterable[str]) -> Iterator[str]:

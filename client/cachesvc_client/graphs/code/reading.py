@@ -7,10 +7,12 @@ import contextlib
 import dataclasses
 import dis
 import functools
+import re
 import sys
+import threading
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ NOT_OF_CODE = frozenset(
     )
 )  # fmt: skip
 """Attributes of every class that decide nothing that the others do not."""
-OF_CLASS = ("__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__")
+OF_CLASS = (
+    "__dataclass_fields__", "_fields", "_field_defaults", "_member_map_", "__match_args__", "_boundary_",
+    "_member_names_", "_value2member_map_",
+)  # fmt: skip
 """Attributes of a class that are no code and decide how its objects are made and matched."""
 
 
@@ -45,6 +50,21 @@ def names_in(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in codes_in(code) for name in one.co_names))
 
 
+def code_lines(code: types.CodeType, text: Callable[[Any], str]) -> Iterator[str]:
+    """Yield what code does, and the code of the functions inside of it, without its place in the source.
+
+    ``text``: what returns the text of a constant.
+    """
+    arguments = f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}"
+    names = f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
+    yield f"{arguments} {names} {code.co_code.hex()} {getattr(code, 'co_exceptiontable', b'').hex()}"
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from code_lines(constant, text)
+        else:
+            yield text(constant)
+
+
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
     """Return the variables of the functions around a function, as far as they are set."""
     variables = {}
@@ -56,14 +76,14 @@ def cells_of(function: types.FunctionType) -> dict[str, Any]:
 
 def read_by(function: types.FunctionType, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yield what a function reads outside of itself, by name."""
-    cells = cells_of(function)
+    cells, builtin = cells_of(function), getattr(function, "__builtins__", vars(builtins))
     for name in dict.fromkeys((*cells, *names)):
         if name in cells:
             yield name, cells[name]
         elif name in function.__globals__:
             yield name, function.__globals__[name]
-        elif name in vars(builtins):
-            yield name, vars(builtins)[name]
+        elif name in builtin:
+            yield name, builtin[name]
 
 
 def texts_in(code: types.CodeType) -> Iterator[str]:
@@ -121,10 +141,6 @@ def file_digest(module: str) -> str:
         return "nothing"
 
 
-def constant_value(value: Any) -> Any:
-    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
-
-
 def registered_with(cls: type) -> Iterator[str]:
     """Yield the classes that a program registered with an abstract class."""
     import _abc  # type: ignore[import-not-found]
@@ -169,10 +185,31 @@ _OF_FIELDS = ("name", "default", "default_factory", "init", "repr", "hash", "com
 """What a field of a dataclass decides; its type is an annotation."""
 
 
+def names_of_text(text: str) -> Iterator[str]:
+    """Yield the names of attributes in a constant of code: the text itself, or those that it formats."""
+    if text.isidentifier():
+        yield text
+    elif "{" in text and "." in text:
+        yield from _FORMATTED.findall(text)
+
+
+_FORMATTED = re.compile(r"\.([A-Za-z_]\w*)")
+
+
+def hooks_of(tensor: Any) -> list[Any]:
+    """Return the functions that run when a tensor gets its gradient."""
+    if not tensor.requires_grad:
+        return []
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return [one for hooks in held for one in (hooks or {}).values()]
+
+
 def own_attributes(value: Any) -> Iterator[str]:
     """Yield the names of the attributes that an object has by itself."""
     if isinstance(value, (types.ModuleType, type)):
         return
+    if isinstance(value, threading.local):
+        yield from threading.local.__getattribute__(value, "__dict__")
     with contextlib.suppress(AttributeError):
         yield from object.__getattribute__(value, "__dict__")
     for holder in type(value).__mro__:
@@ -188,10 +225,23 @@ def has_attributes(value: Any) -> bool:
     return True
 
 
+def _programs(cls: type) -> Iterator[type]:
+    """Yield the classes of a module that a program wrote."""
+    return (one for one in cls.__mro__ if one is not types.ModuleType and not is_library(one))
+
+
 def attribute_of(value: Any, name: str) -> list[Any]:
     """Return an attribute of an object without calling anything; an empty list if there is none."""
     if isinstance(value, types.ModuleType):
-        return [vars(value)[name]] if name in vars(value) else []
+        own = next((vars(one)[name] for one in _programs(type(value)) if name in vars(one)), vars(value))
+        return [
+            *([vars(value)[name]] if name in vars(value) else ()),
+            *(() if own is vars(value) else (own,)),
+        ]
+    if isinstance(value, threading.local):  # another one in each thread
+        held = threading.local.__getattribute__(value, "__dict__")
+        if name in held:
+            return [held[name]]
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
         if isinstance(holder, type) and is_library(holder) and is_at_home(holder):
@@ -211,27 +261,3 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
-
-
-_TOLD_TO_TRITON = (
-    *("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug"),
-    *("values", "reset_to_zero", "restore_value", "keys", "early_config_prune", "perf_model"),
-    "configs_top_k",
-)
-"""Attributes of Triton's objects (3.6, 3.9) that have what a program told its decorators."""
-
-
-def settings_of_kernel(kernel: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a program tells ``triton.jit``, ``triton.autotune`` and ``triton.heuristics`` about launches
-    beside the source and the configurations: the functions that give constants or choose configurations,
-    the arguments that are reset, and the user's hooks. What a tuner has measured so far is omitted: it
-    differs in each process."""
-    for part in _TOLD_TO_TRITON:
-        if held := getattr(kernel, part, None):
-            yield part, held
-    for part in ("pre_hook", "post_hook"):
-        if getattr(kernel, f"user_defined_{part}", False):
-            yield part, getattr(kernel, part)
-    for configuration in getattr(kernel, "configs", None) or ():
-        if hook := getattr(configuration, "pre_hook", None):
-            yield "pre_hook of a configuration", hook

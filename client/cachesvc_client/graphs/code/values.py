@@ -25,6 +25,8 @@ _OF_LIBRARY = frozenset(
     )
 )  # fmt: skip
 """Types of the standard library whose values have such a ``repr``."""
+_OF_ZONES = ("builtins.type", "builtins.NoneType")
+"""What stands for the time zone of what has none."""
 _DECIDE_NOTHING = frozenset(
     (
         "logging.Logger", "logging.RootLogger", "_thread.lock", "_thread.RLock", "threading.Condition",
@@ -41,6 +43,10 @@ MAX_ELEMENTS = 1 << 20
 """Elements of the largest tensor or array whose values are digested."""
 
 
+class Undescribed(ValueError):
+    """Is raised for what no text describes, with the reason in words."""
+
+
 def short(text: str) -> str:
     """Return twelve letters of a text's digest: enough to tell two versions of the text apart."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
@@ -51,9 +57,37 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def place_of(value: Any) -> str:
+    """Return a text by which the items of a set are alike in order in each process, as far as one has it."""
+    if type(value) in _PLAIN:
+        return f"{type_name(type(value))} {value!r}"
+    named = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
 def plain_base(value: Any) -> Any:
     """Return the plain type that a program's class of a value is made of; ``None`` if there is none."""
     return next((kind for kind in (bool, int, float, complex, str, bytes) if isinstance(value, kind)), None)
+
+
+def is_of_subclass(value: Any) -> bool:
+    """Return whether a value is a tensor of a class that is not torch's own two."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and not is_tensor(value)
+
+
+def data_of_subclass(value: Any) -> str:
+    """Return the data of a tensor of a program's class that has its own, and not that of tensors in it."""
+    torch = sys.modules["torch"]
+    default = vars(torch.Tensor).get("__torch_dispatch__")
+    own = next(
+        (vars(one)["__torch_dispatch__"] for one in type(value).__mro__ if "__torch_dispatch__" in vars(one)),
+        default,
+    )
+    if own is not default and own is not torch._C._disabled_torch_dispatch_impl:
+        return ""
+    with torch._C.DisableTorchFunctionSubclass():
+        return _tensor(torch.Tensor.as_subclass(value.detach(), torch.Tensor))
 
 
 def hidden_in(value: Any) -> Any:
@@ -116,13 +150,15 @@ def describe_plain(value: Any) -> str | None:
     """
     kind = type(value)
     if kind in _PLAIN:
-        return repr(value) if value == value else f"nan {struct.pack('d', value.real).hex()}"
+        if value == value:
+            return repr(value)
+        return f"nan {struct.pack('dd', value.real, value.imag).hex()}"
     if not is_at_home(kind):
         return None
     if kind.__module__ == "torch" and kind.__name__ in _OF_TORCH:
         return repr(value)
     name = type_name(kind)
-    if name in _OF_LIBRARY:
+    if name in _OF_LIBRARY and type_name(type(getattr(value, "tzinfo", kind))) in (*_OF_ZONES, *_OF_LIBRARY):
         return f"{name} {value!r}"
     if name in _DECIDE_NOTHING:
         return name
@@ -155,17 +191,27 @@ _TYPING = frozenset(
 def _array(value: Any) -> str | None:
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.dtype):
+        if value.metadata:
+            raise ValueError("a type of numpy with metadata")
         return f"numpy dtype {value.descr if value.fields else value.str}"
     if isinstance(value, numpy.generic):
         return f"numpy {value.dtype.str} {value.tobytes().hex()}"
     if type(value) is numpy.ufunc:
-        return f"numpy ufunc {value.__name__}"
+        return f"numpy ufunc {value.__name__}" if _is_own_ufunc(value) else None
     if type(value) is not numpy.ndarray:
         return None
     if value.size > MAX_ELEMENTS or value.dtype.hasobject:
         raise ValueError(f"an array of {value.size} elements")
     kept = f"{_array(value.dtype)} {value.shape} {value.strides} {value.flags.writeable}"
     return f"array {kept} {hashlib.sha256(value.tobytes()).hexdigest()}"
+
+
+def _is_own_ufunc(value: Any) -> bool:
+    """Return whether a function on arrays is of numpy or scipy, and not of a program's function."""
+    homes = (
+        sys.modules.get(one) for one in ("numpy", "numpy._core.umath", "numpy.core.umath", "scipy.special")
+    )
+    return any(getattr(home, value.__name__.partition(" ")[0], None) is value for home in homes)
 
 
 def _tensor(value: Any) -> str:

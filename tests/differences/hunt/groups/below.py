@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ..case import Case
+from .made_below import CASES as MADE
 from .outside import HOLD
 from .reads import READS
 from .unseen import OTHERS
@@ -274,19 +275,7 @@ ASKED: dict[str, tuple[str, str, str]] = {
 """What code asks of torch, of the interpreter and of the machine: before, what is read, change."""
 
 
-OPEN = frozenset(
-    (
-        "a cached function", "an error handler of codecs",
-        "os.environ, computed name", "os.environb", "a variable by a part of its name",
-        "sys.path",
-        "logging.getLogger().handlers", "a logger's level", "logger's handlers", "logger's name",
-        "file of code", "isinstance of collections.abc", "an ABC of numbers", "isinstance of a Protocol",
-        "functools.lru_cache, filled before", "lru_cache",
-        "type of a field", "numpy's print options", "numpy's errors", "torch's print options",
-        "an attribute of a C function's class", "__wrapped__ that is no function", "same tensors", "a module's class",
-        "a tensor's grad", "a tensor's version", "a tensor's storage", "a tensor's base", "substitute_in_graph",
-    )
-)  # fmt: skip
+OPEN = frozenset(("substitute_in_graph", "isinstance of a Protocol"))
 """What no digest of code has, and no key: the decision on what is not restored names these as open."""
 
 
@@ -296,6 +285,7 @@ def of_below(rng: random.Random) -> Iterator[Case]:
         **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in READS.items()},
         **{name: (f"{_GET}{text}", change) for name, (text, change) in TORCH.items()},
         **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in ASKED.items()},
+        **{name: (f"{before}{_GET}{text}", change) for name, (before, text, change) in MADE.items()},
         **{name: (before, "pass") for name, before in {**HOLD, **UNTOLD}.items()},
         **OTHERS,
         **HELD,

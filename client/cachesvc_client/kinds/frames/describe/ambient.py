@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....graphs import ambient, job
-from ....graphs.code.asked import of_process
+from ....graphs.code.settings import of_process
 from ....graphs.released import comparison
 from ..deferred import code_cache, with_stand_ins
 from .objects import text_of
