@@ -276,8 +276,6 @@ class FollowedCode:
             number = self._number(value)
             self._objects.append((value, set()))
         if isinstance(value, types.ModuleType):
-            if self._all.makes_names:
-                self._whole.add(id(value))
             return f"module {number}"
         if values.is_of_subclass(value):
             self.lines.append(f"{number} {values.data_of_subclass(value)}")
@@ -361,7 +359,8 @@ class FollowedCode:
         read = dict(reading.read_by(function, names))
         for name in makes_names(code):
             self._all.makes_names = True
-            self._whole.add(id(read.get(name)))
+            of = [read[name]] if name in read else reading.modules_read(read.values(), names)
+            self._whole.update(map(id, of))
         self.lines += hash_seed.by_hash(code, read)
         for name, value in (*read.items(), *reading.imported_by(function)):
             is_asked = isinstance(value, types.ModuleType) and known.is_library(value)

@@ -12,11 +12,12 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from ..released.known import is_library as is_library_module
 from ..released.known import is_own_module
 from .library import is_library
 from .values import is_at_home, short, type_name
@@ -261,3 +262,22 @@ def attribute_of(value: Any, name: str) -> list[Any]:
     kept = {} if isinstance(value, type) else getattr(value, "__dict__", {})
     inner = [kept.get(one) for one in ("_parameters", "_buffers", "_modules")]
     return [one[name] for one in inner if isinstance(one, dict) and name in one]
+
+
+def modules_read(values: Iterable[Any], names: Collection[str], depth: int = 0) -> Iterator[types.ModuleType]:
+    """Yield the modules of a program that code with these names reaches from values that it reads: themselves,
+    or in containers, objects and modules, a few steps away."""
+    for value in list(values) if depth < _STEPS else ():
+        if isinstance(value, types.ModuleType):
+            if is_library_module(value):
+                continue
+            yield value
+        if isinstance(value, (dict, list, tuple)):
+            held = dict.values(value) if isinstance(value, dict) else value
+        else:
+            held = [one for name in names for one in attribute_of(value, name)]
+        yield from modules_read(held, names, depth + 1)
+
+
+_STEPS = 3
+"""How far `modules_read` goes."""

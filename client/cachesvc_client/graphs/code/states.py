@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
+from .constants import code_digest
 from .values import Undescribed, describe_plain, type_name
 
 _LOGGER: dict[str, Callable[[Any], Any]] = {
@@ -73,12 +75,16 @@ def states(values: Sequence[Any], names: Set[str]) -> Iterator[str]:
             yield f"{kind} {_state(kind, value, asked)}"
         if kind == "logger":
             own = {name: one for name, one in vars(value).items() if name in names - _OF_LOGGERS}
-            yield from (f"{name} of a logger {_plain(one)}" for name, one in sorted(own.items()))
+            yield from (f"{name} of a logger {_plain(value, one)}" for name, one in sorted(own.items()))
     if names & _ADDRESSES:
         yield f"shared memory {list(_shared(values))}"
 
 
-def _plain(value: Any) -> str:
+def _plain(logger: Any, value: Any) -> str:
+    """Return the text of what a program put on a logger. A method for messages, such as vLLM's
+    ``warning_once``, is told by its own code: what it keeps says which messages there were."""
+    if isinstance(value, types.MethodType) and value.__self__ is logger:
+        return f"{value.__qualname__} {code_digest(value.__func__.__code__)}"
     if (text := describe_plain(value)) is None:
         raise Undescribed("an attribute of a logger")
     return text

@@ -164,7 +164,7 @@ def describe_plain(value: Any) -> str | None:
         return name
     if name == "triton.language.core.dtype":
         return f"{name} {sorted(map(str, vars(value).items()))}"
-    if kind.__module__ in ("typing", "types", "typing_extensions") and kind.__name__ in _TYPING:
+    if kind.__module__ in _OF_TYPES and kind.__name__ in _TYPING:
         return f"{name} {value!r}" if " at 0x" not in repr(value) else name
     if name in ("re.Pattern", "_regex.Pattern"):  # the second is of the package regex, which vLLM reads
         lists = {key: sorted(map(repr, one)) for key, one in getattr(value, "named_lists", {}).items()}
@@ -180,6 +180,7 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
+_OF_TYPES = ("typing", "types", "typing_extensions", "collections.abc")
 _TYPING = frozenset(
     ("GenericAlias", "UnionType", "_GenericAlias", "_UnionGenericAlias", "_SpecialGenericAlias",
     "_CallableType",
