@@ -265,8 +265,8 @@ def attribute_of(value: Any, name: str) -> list[Any]:
 
 
 def modules_read(values: Iterable[Any], names: Collection[str], depth: int = 0) -> Iterator[types.ModuleType]:
-    """Yield the modules of a program that code with these names reaches from values that it reads: themselves,
-    or in containers, objects and modules, a few steps away."""
+    """Yield the modules of a program that code with these names reaches from values that it reads: these, or
+    modules in their containers, objects and modules, a few steps away."""
     for value in list(values) if depth < _STEPS else ():
         if isinstance(value, types.ModuleType):
             if is_library_module(value):
