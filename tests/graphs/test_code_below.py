@@ -4,6 +4,7 @@ loggers and tensors, and of modules and classes that a program changed; or that 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import types
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.graphs.code import memos
 from cachesvc_client.graphs.code.followed import FollowedCode
 from tests.differences.hunt import kit
 from tests.differences.hunt.case import HEADER
@@ -53,3 +55,24 @@ def test_what_code_reads_is_in_its_digest_or_it_has_none(case: str, tmp_path: Pa
     assert answer != other, "the change is not seen"
     assert unknown or why or digest != changed
     assert unknown or seen(case, changed=False, folder=tmp_path / "again")[0] == digest
+
+
+@functools.lru_cache
+def _smallest(kind: str) -> float:
+    import torch
+
+    return float(torch.finfo(torch.float32).eps) * len(kind)
+
+
+def test_results_that_depend_on_plain_arguments_alone_do_not_count() -> None:
+    """A service calls such a function when it likes: a health check would cost the hit."""
+
+    def read(x: float) -> float:
+        return x * _smallest("any")
+
+    _smallest.cache_clear()
+    memos._empty.pop(_smallest, None)
+    _smallest("other")
+    called = FollowedCode([read]).digest
+    _smallest.cache_clear()
+    assert FollowedCode([read]).digest == called

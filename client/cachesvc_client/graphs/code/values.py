@@ -143,6 +143,12 @@ _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 """Flags of a type: made while the process runs, and such that nothing can be put into it."""
 
 
+def is_value(value: Any) -> bool:
+    """Return whether a value has no state: it is what its text says, for ever."""
+    kind = type(value)
+    return kind in _PLAIN or (kind.__module__ == "torch" and kind.__name__ in _OF_TORCH)
+
+
 def describe_plain(value: Any) -> str | None:
     """Return the text of a value that is no code and holds none; ``None`` for another value.
 

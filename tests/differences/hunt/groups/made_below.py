@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, str, str]] = {
     'lru global rebound': ('@functools.lru_cache\ndef f(): return V\nV=2.0\nif CHANGED:\n    V=3.0; f(); V=2.0', 'f()', 'pass'),
     'lru env': ("@functools.lru_cache\ndef f(): return float(os.environ.get('HQ','2.0'))\nif CHANGED:\n    os.environ['HQ']='3.0'; f(); del os.environ['HQ']", 'f()', 'pass'),
     'lru args': ('@functools.lru_cache\ndef f(l): return l.v\nclass A: pass\nO=A();O.v=2.0\nif CHANGED:\n    O.v=3.0; f(O); O.v=2.0', 'f(O)', 'pass'),
+    'lru switch': ('@functools.lru_cache\ndef f(): return 2.0 if torch.is_grad_enabled() else 3.0\nif CHANGED:\n    with torch.no_grad(): f()', 'f()', 'pass'),
+    'lru of a class of the program': ('class A: pass\nA.v=2.0\n@functools.lru_cache\ndef f(): return A.v\nif CHANGED:\n    A.v=3.0; f(); A.v=2.0', 'f()', 'pass'),
     'lru method': ('class A:\n    @functools.lru_cache\n    def f(self): return self.v\nO=A();O.v=2.0\nif CHANGED:\n    O.v=3.0; O.f(); O.v=2.0', 'O.f()', 'pass'),
     'lru patched call': ('def g(): return 2.0\n@functools.lru_cache\ndef f(): return g()\nif CHANGED:\n    o=g; g=lambda: 3.0; f(); g=o; del o', 'f()', 'pass'),
     'tensor grad': ('T=torch.ones(1,requires_grad=True)', '2.0 if T.grad is None else 3.0', 'T.grad=torch.ones(1)'),
