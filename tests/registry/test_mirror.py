@@ -15,6 +15,7 @@ import pytest
 from mirroring import Pair, bytes_out, eventually, mirror_of, resolved, running_pair
 from registry_making import Server, launch, make, ok, refused
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.digest import Digest
 from tests.conftest import new_bucket
@@ -62,6 +63,7 @@ def test_services_start_from_the_mirror_and_go_on_when_the_registry_is_gone(
     def installed(node: str) -> list[str]:
         (tmp_path / node).mkdir()
         told = {
+            **QUICK,  # the entry has this machine's instructions
             "CACHESVC_URL": pair.mirror.url,
             "CACHESVC_TOKEN": secret,
             "CACHESVC_TRUST_ROOT": str(pair.root),  # that of the registry
