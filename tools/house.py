@@ -34,7 +34,7 @@ FOR_ROOMS: dict[str, tuple[str, ...]] = {
     "cachesvc.cli.client": ("commands",),  # offers the client's commands under this program's name
     "cachesvc.oci": ("kinds",),  # an image of MCV has files of a kind, which that kind's rules rewrite
     "cachesvc.warm.claims": ("claims",),  # a builder claims what it compiles, as a service does
-    "cachesvc.warm.gpuless.description": ("graphs",),  # a GPU is described as PyTorch's keys have it
+    "cachesvc.warm.gpuless": ("graphs",),  # keys have the GPU that is described, and no stand-in for it
     "cachesvc.warm.kinds_used": ("kinds", "hooks"),  # asks kinds what a builder must know of them
     "cachesvc.warm.worker": ("*",),  # runs where the user's model runs: a client in truth
 }
