@@ -36,7 +36,7 @@ def install(device: DeviceDescription) -> StandIn:
     """
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a worker would ask the driver; no key holds it
     _check_versions()
-    known.OURS.append(os.path.join(os.path.dirname(__file__), ""))
+    known.OURS += (os.path.join(os.path.dirname(__file__), ""),)
     stand_in = StandIn(device)
     for module, path, replacement in stand_in.replacements():
         _replace(module, path, replacement)

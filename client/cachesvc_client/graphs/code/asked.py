@@ -236,6 +236,11 @@ def rules_of(cls: type) -> Iterator[tuple[str, Any]]:
     nodes = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
     if (node := nodes.get(cls)) is not None:
         yield "pytree", [node.flatten_fn, node.unflatten_fn]
+    yield from copy_rules(cls)
+
+
+def copy_rules(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield what Python has to copy or pickle objects of a class by, beside its methods, by table."""
     for module, table in (
         ("copyreg", "dispatch_table"),
         ("copy", "_copy_dispatch"),

@@ -41,7 +41,7 @@ def kept_results(cache: Any, digest_of: Callable[[Any], str]) -> list[Any]:
         if not count:
             _empty[cache] = digest_of(cache.__wrapped__)
             return []
-        if _empty.get(cache) == digest_of(cache.__wrapped__):
+        if cache in _empty and _empty[cache] == digest_of(cache.__wrapped__):
             return []
     finally:
         _is_inside.pop()

@@ -20,7 +20,7 @@ from typing import Any
 from ..released.known import is_library as is_library_module
 from ..released.known import is_own_module
 from .library import is_library
-from .values import is_at_home, short, type_name
+from .values import is_at_home, is_value, short, type_name
 
 NOT_OF_CODE = frozenset(
     (
@@ -272,6 +272,8 @@ def modules_read(values: Iterable[Any], names: Collection[str], depth: int = 0) 
             if is_library_module(value):
                 continue
             yield value
+        if is_value(value):  # as most items of a long list
+            continue
         if isinstance(value, (dict, list, tuple)):
             held = dict.values(value) if isinstance(value, dict) else value
         else:

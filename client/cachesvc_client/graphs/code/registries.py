@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from ..released import known
-from .asked import PLAIN, is_programs
+from .asked import PLAIN, copy_rules, is_programs
 from .values import Undescribed, type_name
 
 _ENCODES = frozenset(("encode", "decode", "str", "bytes", "bytearray", "open", "TextIOWrapper"))
@@ -49,15 +49,9 @@ def registered(abstract: Iterable[type], values: Iterable[Any]) -> Iterator[str]
 
 def copies(cls: type, names: Set[str]) -> Iterator[tuple[str, Any]]:
     """Yield a program's rules to copy objects of a library's class, for code with these names."""
-    if names & _COPIES:
-        for module, table in (
-            ("copyreg", "dispatch_table"),
-            ("copy", "_copy_dispatch"),
-            ("copy", "_deepcopy_dispatch"),
-        ):
-            rule = getattr(sys.modules.get(module), table, {}).get(cls)
-            if isinstance(rule, types.FunctionType) and is_programs(rule):
-                yield f"{module}.{table} of {type_name(cls)}", rule
+    for place, rule in copy_rules(cls) if names & _COPIES else ():
+        if isinstance(rule, types.FunctionType) and is_programs(rule):
+            yield f"{place} of {type_name(cls)}", rule
 
 
 def of_json(names: Set[str]) -> Iterator[tuple[str, Any]]:

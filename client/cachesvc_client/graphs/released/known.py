@@ -25,7 +25,9 @@ GENERATED = "<string>"
 """The file of functions that the standard library writes for a class: of a dataclass, a named tuple."""
 _WRITES = ("torch.", "torchgen.", "namedtuple_")
 """Beginnings of the names of modules for which the standard library writes such functions."""
-OURS = [os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2)), "")]
+OURS: tuple[str, ...] = (
+    os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2)), ""),
+)
 """Folders whose functions stand for what they replaced: this client, and what `warm` adds without a GPU."""
 _C_FUNCTIONS = (
     types.BuiltinFunctionType,
@@ -72,7 +74,7 @@ def name_of(function: types.FunctionType) -> str:
 
 def is_ours(code: types.CodeType) -> bool:
     """Return whether code is of a hook of this client, which runs what it replaced."""
-    return code.co_filename.startswith(tuple(OURS))
+    return code.co_filename.startswith(OURS)
 
 
 def is_torchs(code: types.CodeType) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ....graphs import operators, request
@@ -77,10 +77,11 @@ def note_graph(
     return _note_operators(frame, operators.operator_names(nodes), registered)
 
 
-def check_kernels(launched: Iterable[Any], builder: Any, guards: Iterable[Any]) -> None:
+def check_kernels(launched: Sequence[Any], builder: Any, guards: Iterable[Any]) -> None:
     """Raise ``TypeError`` for a Triton kernel that a graph launches and that no guard is about: nothing would
     compare its source."""
-    values = [builder.get(guard) for guard in guards if guard.create_fn_name() == "ID_MATCH"]
+    named = (guard for guard in guards if guard.create_fn_name() == "ID_MATCH") if launched else ()
+    values = [builder.get(guard) for guard in named]
     compared = {id(user_kernels.innermost(value)) for value in values}
     for kernel in launched:
         if id(kernel) not in compared:
